@@ -343,3 +343,33 @@ async def test_the_prompt_of_a_turn_shows_where_the_client_differed(
     assert sent[2] == ["one", "echo: one", "two", "echo: two", "three"]
     assert [one["exact"] for one in prompts] == [True, True, False]
     assert [one["differs"] for one in prompts[2]["sent"][1:]] == [False, True, False, False, False]
+
+
+async def test_the_prompt_of_a_side_request_starts_with_the_messages_of_its_parent(
+    recording: ServerApp, provider: FakeProvider
+) -> None:
+    headers = {"x_claude_code_session_id": "ses_1", "User_Agent": "claude-cli/2.0"}
+    first = await send(recording, [user("one")], **headers)
+    history = [user("one"), reply("echo: one"), user("CRITICAL: Respond with TEXT ONLY.")]
+    side = await send(recording, history, **headers)
+    main, conversation, turn = (
+        first.headers["X-Conversation-ID"],
+        side.headers["X-Conversation-ID"],
+        side.headers["X-Turn-ID"],
+    )
+    assert conversation != main
+    path = f"{LIST}/{conversation}/turns/{turn}/prompt"
+    prompt = await recording.get(path)
+    names = ("kind", "content", "conversation_id", "sequence_number", "differs")
+    own = ("request", "CRITICAL: Respond with TEXT ONLY.", None, None, False)
+    assert [tuple(one[name] for name in names) for one in prompt["sent"][1:]] == [
+        ("history", "one", main, 1, False),
+        ("history", "echo: one", main, 2, False),
+        own,
+    ]
+    assert prompt["exact"]
+
+    await recording("DELETE", f"{LIST}/{main}?permanent=true")
+    prompt = await recording.get(path)
+    assert [tuple(one[name] for name in names) for one in prompt["sent"][1:]] == [own]
+    assert not prompt["exact"]

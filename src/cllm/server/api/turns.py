@@ -1,9 +1,11 @@
 """The turns endpoints: one turn, and its prompt."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from cllm.core.conversation import (
@@ -13,14 +15,14 @@ from cllm.core.conversation import (
     WindowRecord,
     make_message_id,
 )
-from cllm.core.errors import TurnNotFoundError
+from cllm.core.errors import ConversationNotFoundError, InvalidIdError, TurnNotFoundError
 from cllm.core.message import Message
-from cllm.server.api.conversation_ref import find_conversation, load_imported
+from cllm.server.api.conversation_ref import ConversationRef, find_conversation, load_imported
 from cllm.server.api.views import NOT_STORED, find_turn, json_response
 from cllm.server.state import ApiRequest
 from cllm.window.summary import build_summary_messages
 from cllm.window.tokens import estimate_tokens, weights_for
-from cllm.wire.path_digest import read_content
+from cllm.wire.path_digest import digest_path, meaning_of, path_start_of, read_content
 
 Kind = Literal["system", "context", "summary", "history", "request"]
 
@@ -45,7 +47,8 @@ async def get_prompt(request: ApiRequest) -> Response:
     for turn in (*conversation.turns, *conversation.variants):
         if turn.id == turn_id:
             request.record.turn = turn_id
-            return json_response(_view_prompt(conversation, turn))
+            before = await _load_parent_messages(ref, conversation, turn)
+            return json_response(_view_prompt(conversation, turn, before))
     raise TurnNotFoundError(conversation.id, turn_id)
 
 
@@ -53,6 +56,7 @@ class SentView(msgspec.Struct, frozen=True, kw_only=True):
     """One message of a prompt. `tokens` is an estimate.
 
     `differs`: a client that sent its whole history sent other content than is stored.
+    `conversation_id`: the parent that has the message, if a side request sent it.
     """
 
     kind: Kind
@@ -62,6 +66,7 @@ class SentView(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str | None = None
     sequence_number: int | None = None
     differs: bool = False
+    conversation_id: str | None = None
 
 
 class LeftOutView(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,10 +102,39 @@ class _NumberedMessage(msgspec.Struct, frozen=True):
     ordinal: int
     turn: Turn
     message: Message
+    conversation: str | None = None
 
 
-def _view_prompt(conversation: StoredConversation, turn: Turn) -> PromptView:
-    """Return the prompt of the first call of the turn."""
+async def _load_parent_messages(
+    ref: ConversationRef, conversation: StoredConversation, turn: Turn
+) -> list[_NumberedMessage]:
+    """Return the messages of the parent that a side request sent before its own.
+
+    Empty if the parent does not exist, or has other messages now.
+    """
+    parent, window = conversation.parent, turn.window
+    if conversation.path_start is None or parent is None or window is None:
+        return []
+    if isinstance(window.client, msgspec.UnsetType):
+        return []
+    try:
+        loaded = await ref.store.load(parent.conversation, owner=ref.owner)
+    except (ConversationNotFoundError, InvalidIdError):
+        return []
+    messages = [
+        replace(one, conversation=f"{ref.prefix}{loaded.id}")
+        for one in _number_messages(loaded.turns, loaded.first_sequence)
+        if one.turn.is_history and one.number <= parent.sequence
+    ]
+    digests = digest_path([one.message for one in messages], path_start_of(loaded))
+    is_same = digests and meaning_of(digests[-1]) == meaning_of(conversation.path_start)
+    return messages if is_same else []
+
+
+def _view_prompt(
+    conversation: StoredConversation, turn: Turn, before: Sequence[_NumberedMessage] = ()
+) -> PromptView:
+    """Return the prompt of the first call of the turn; `before` are messages of the parent."""
     window = turn.window or WindowRecord(first_sequence=1, sent_messages=0)
     earlier = list(_earlier_messages(conversation, turn))
     pinned = {one.turn.id for one in earlier if one.number in conversation.pins}
@@ -109,10 +143,12 @@ def _view_prompt(conversation: StoredConversation, turn: Turn) -> PromptView:
         for one in earlier
         if one.turn.is_history and (one.number >= window.first_sequence or one.turn.id in pinned)
     ]
-    sent = tuple(_view_sent(conversation, turn, window, selected))
-    is_complete = len(selected) + len(_list_input(turn, window, len(selected))) == _count_sent(
-        window
-    )
+    history = [*before, *selected]
+    # The messages of a parent that does not exist have no known number.
+    count = None if conversation.path_start is not None and not before else len(history)
+    messages = _list_input(turn, window, count)
+    sent = tuple(_view_sent(conversation, turn, window, history, messages))
+    is_complete = len(history) + len(messages) == _count_sent(window)
     record = conversation.system_record
     return PromptView(
         turn_id=turn.id,
@@ -129,12 +165,15 @@ def _view_prompt(conversation: StoredConversation, turn: Turn) -> PromptView:
 
 
 def _earlier_messages(conversation: StoredConversation, turn: Turn) -> Iterator[_NumberedMessage]:
-    number = conversation.first_sequence
-    for earlier in conversation.turns:
-        if earlier.place == turn.place:
-            return
-        for ordinal, message in enumerate(earlier.messages):
-            yield _NumberedMessage(number, ordinal, earlier, message)
+    turns = takewhile(lambda earlier: earlier.place != turn.place, conversation.turns)
+    return _number_messages(turns, conversation.first_sequence)
+
+
+def _number_messages(turns: Iterable[Turn], first: int) -> Iterator[_NumberedMessage]:
+    number = first
+    for turn in turns:
+        for ordinal, message in enumerate(turn.messages):
+            yield _NumberedMessage(number, ordinal, turn, message)
             number += 1
 
 
@@ -142,7 +181,8 @@ def _view_sent(
     conversation: StoredConversation,
     turn: Turn,
     window: WindowRecord,
-    selected: Sequence[_NumberedMessage],
+    history: Sequence[_NumberedMessage],
+    messages: Sequence[Message],
 ) -> Iterator[SentView]:
     weights = weights_for(turn.provider or "")
 
@@ -162,8 +202,8 @@ def _view_sent(
         else:
             for message in build_summary_messages(summary.text):
                 yield view("summary", message, message.text)
-    hashes = iter(_find_client_hashes(conversation, turn))
-    for one in selected:
+    hashes = _find_client_hashes(conversation, turn, len(history) + len(messages))
+    for one in history:
         yield view(
             "history",
             one.message,
@@ -171,10 +211,11 @@ def _view_sent(
             message_id=make_message_id(one.turn.id, one.ordinal),
             sequence_number=one.number,
             differs=_differs(one.message, next(hashes, None)),
+            conversation_id=one.conversation,
         )
     if window.context:
         yield SentView(kind="context", role="user", content=NOT_STORED, tokens=window.context)
-    for ordinal, message in enumerate(_list_input(turn, window, len(selected))):
+    for ordinal, message in enumerate(messages):
         content = message.json().get("content")
         message_id = make_message_id(turn.id, ordinal)
         differs = _differs(message, next(hashes, None))
@@ -187,15 +228,25 @@ def _count_sent(window: WindowRecord) -> int:
     return window.sent_messages if isinstance(client, msgspec.UnsetType) else client.count
 
 
-def _list_input(turn: Turn, window: WindowRecord, before: int) -> tuple[Message, ...]:
-    """Return the messages of the turn that were sent; a client can send replies too."""
+def _list_input(turn: Turn, window: WindowRecord, before: int | None) -> tuple[Message, ...]:
+    """Return the messages of the turn that were sent, not its reply; a client can send replies too.
+
+    `before` is the number of messages before them, if it is known.
+    """
     if isinstance(window.client, msgspec.UnsetType):
         return turn.asked
-    return turn.messages[: max(window.client.count - before, len(turn.asked))]
+    has_reply = bool(turn.messages) and turn.messages[-1].role == "assistant"
+    end = len(turn.messages) - (has_reply and (turn.is_history or before is None))
+    if before is not None:
+        end = min(end, max(window.client.count - before, len(turn.asked)))
+    return turn.messages[:end]
 
 
-def _find_client_hashes(conversation: StoredConversation, turn: Turn) -> list[str]:
-    """Return the hashes of the client's messages: those of the turn, and of the turns before it."""
+def _find_client_hashes(conversation: StoredConversation, turn: Turn, shown: int) -> Iterator[str]:
+    """Yield the hashes of the client's messages: those of the turn, and of the turns before it.
+
+    If the first messages of a side request are not shown, those of the last ones.
+    """
     places = [each.place for each in conversation.turns]
     before = conversation.turns[: places.index(turn.place)] if turn.place in places else ()
     hashes: list[str] = []
@@ -209,7 +260,8 @@ def _find_client_hashes(conversation: StoredConversation, turn: Turn) -> list[st
         needed = client.first
         if needed == 0:
             break
-    return hashes if needed == 0 else []
+    first = 0 if conversation.path_start is None else max(len(hashes) - shown, 0)
+    return iter(hashes[first:] if needed == 0 else ())
 
 
 def _differs(message: Message, client_hash: str | None) -> bool:
@@ -234,7 +286,7 @@ def _view_left_out(
             continue
         reason = _reason_left_out(one, window)
         if run is not None and run.reason == reason and run.last == one.number - 1:
-            run = msgspec.structs.replace(run, last=one.number)
+            run = replace(run, last=one.number)
             continue
         if run is not None:
             yield run
