@@ -134,3 +134,15 @@ def test_the_glossary_has_at_most_25_words():
 
     assert words == sorted(words, key=str.lower)
     assert 20 <= len(words) <= 25
+
+
+@pytest.mark.usefixtures("settings", "provider")
+def test_the_commands_that_read_recorded_conversations_run(cllm, tmp_path):
+    page = (TOP / "docs" / "how-to" / "record-clients.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^    \$ cllm (?!serve)(.+)$", page, re.MULTILINE)
+    commands = [shlex.split(line.replace("$HOME/.cllm", str(tmp_path))) for line in lines]
+    cllm("Fix it.", "--store", f"sqlite:{tmp_path}/cllm.db", "--conversation", "ID").succeeded()
+    outputs = [cllm(*command).succeeded().out for command in commands]
+    assert len(outputs) == 3
+    assert all("ID" in listed for listed in outputs[:2])
+    assert outputs[2].startswith("echo: Summarise")
