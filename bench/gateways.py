@@ -133,6 +133,13 @@ def write_cllmfile(home: Path, upstream: str) -> None:
         "providers": {
             "openai": {"api_base": f"{upstream}/v1", "api_key": "unused"},
             "anthropic": {"api_base": upstream, "api_key": "unused"},
+            "lab": {
+                "type": "openai",
+                "api": "responses",
+                "models": ["gpt-4.1"],
+                "api_base": f"{upstream}/v1",
+                "api_key": "unused",
+            },
         },
     }
     (folder / "Cllmfile.yml").write_text(json.dumps(settings), encoding="utf-8")

@@ -18,6 +18,8 @@ from upstream import request_words
 
 CHAT = "/v1/chat/completions"
 MESSAGES = "/v1/messages"
+RESPONSES = "/v1/responses"
+MODELS = {CHAT: "gpt-4o", MESSAGES: "claude-sonnet-4-5", RESPONSES: "gpt-4.1"}
 HISTORY = (
     {"role": "user", "content": "My cat is called Luna."},
     {"role": "assistant", "content": "A fine name for a cat."},
@@ -41,13 +43,16 @@ class Load:
     """Whether the request has only a new message, for a conversation that the server has stored."""
 
     def body(self) -> bytes:
-        model = "gpt-4o" if self.path == CHAT else "claude-sonnet-4-5"
         question = QUESTION
         if self.words is not None:
             question = f"{QUESTION} {request_words(self.words, burst=self.burst)}"
         history = () if self.continues else HISTORY
-        fields: dict[str, object] = {"model": model, "max_tokens": 256}
-        fields["messages"] = [*history, {"role": "user", "content": question}]
+        messages = [*history, {"role": "user", "content": question}]
+        fields: dict[str, object] = {"model": MODELS[self.path]}
+        if self.path == RESPONSES:
+            fields |= {"input": messages, "max_output_tokens": 256, "store": False}
+        else:
+            fields |= {"messages": messages, "max_tokens": 256}
         if self.stream:
             fields["stream"] = True
         return json.dumps(fields).encode()

@@ -23,7 +23,7 @@ from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, Store, TurnStart
 from cllm.library.stores import open_store
 from gateways import Gateway, free_port, run_gateway, write_cllmfile, write_litellm, write_nginx
-from load import MESSAGES, Load, measure_load
+from load import CHAT, MESSAGES, RESPONSES, Load, measure_load
 from measurement import Cost, Limits, Sample, interleave
 from recording import STORED_MESSAGES, report_recording
 from stream_events import measure_events
@@ -192,6 +192,7 @@ def report(gateways: dict[str, Gateway], folder: Path, options: argparse.Namespa
     limits.check("added time to the first word: cllm / LiteLLM, wall time", ratio, 1 / 5)
     report_durable_turns(gateways, limits, rounds, folder)
     report_messages(gateways, limits, rounds)
+    report_responses(cllm, limits, rounds)
     url = f"sqlite:{folder}/conversations.db"
     report_recording(cllm, url, limits, rounds=rounds, stored=options.stored)
     before = cllm.memory()
@@ -256,6 +257,19 @@ def report_messages(gateways: dict[str, Gateway], limits: Limits, rounds: int) -
     ratio = passed[CLLM].cpu / chat[CLLM].cpu
     limits.check("passed-through message / chat completion of cllm, CPU time", ratio, 1.2)
     report_events(gateways, limits, rounds)
+
+
+def report_responses(cllm: Gateway, limits: Limits, rounds: int) -> None:
+    """Measure stateless requests of the Responses API to a provider that has it."""
+    for stream, kind in ((False, "complete"), (True, "streamed")):
+        runs: dict[str, Callable[[], Cost]] = {
+            path: partial(measure_load, cllm, Load(requests=160, stream=stream, path=path))
+            for path in (CHAT, RESPONSES)
+        }
+        samples = interleave(runs, rounds=rounds)
+        print_costs(f"Stateless response, {kind}, and chat completion", samples)
+        ratio = samples[RESPONSES].cpu / samples[CHAT].cpu
+        limits.check(f"response, {kind} / chat completion of cllm, CPU time", ratio, 1.3)
 
 
 def report_events(found: dict[str, Gateway], limits: Limits, rounds: int) -> None:

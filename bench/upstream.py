@@ -1,7 +1,8 @@
 """A fast provider on loopback, a separate process, for `server.py`: `upstream.py PORT`.
 
 A minimal HTTP server. Every POST gets the same short reply, complete or streamed, in Anthropic's
-protocol at `/v1/messages` and in OpenAI's elsewhere. The text of a request can set the number of
+protocol at `/v1/messages`, in that of the Responses API at `/v1/responses`, and in that of chat
+completions elsewhere. The text of a request can set the number of
 words of a stream (`request_words`): paced, one write per word within `PACED_SECONDS`, as from a
 model; or a burst, all words in one write.
 """
@@ -81,6 +82,49 @@ def _message_events(words: list[str]) -> list[bytes]:
     return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
 
 
+def _response(words: list[str]) -> dict[str, object]:
+    block = {"type": "output_text", "text": "".join(words), "annotations": [], "logprobs": []}
+    head = {"id": "msg_1", "type": "message", "status": "completed", "role": "assistant"}
+    usage = {"input_tokens": USAGE["prompt_tokens"], "output_tokens": USAGE["completion_tokens"]}
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1,
+        "status": "completed",
+        "error": None,
+        "incomplete_details": None,
+        "model": "gpt-4o",
+        "output": [head | {"content": [block]}],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": usage | {"total_tokens": USAGE["total_tokens"]},
+    }
+
+
+def _response_events(words: list[str]) -> list[bytes]:
+    response = _response(words)
+    initial = response | {"status": "in_progress", "output": [], "usage": None}
+    position = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+    item = response["output"][0]  # type: ignore[index]
+    block = item["content"][0]
+    delta = {"type": "response.output_text.delta", **position, "logprobs": []}
+    added = {"output_index": 0, "item": item | {"content": [], "status": "in_progress"}}
+    events = [
+        {"type": "response.created", "response": initial},
+        {"type": "response.in_progress", "response": initial},
+        {"type": "response.output_item.added", **added},
+        {"type": "response.content_part.added", **position, "part": block | {"text": ""}},
+        *(delta | {"delta": word} for word in words),
+        {"type": "response.output_text.done", **position, "text": block["text"], "logprobs": []},
+        {"type": "response.content_part.done", **position, "part": block},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": response},
+    ]
+    numbered = (event | {"sequence_number": number} for number, event in enumerate(events))
+    return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in numbered]
+
+
 def _encode_response(body: bytes, kind: str) -> bytes:
     head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
@@ -90,21 +134,34 @@ STREAM = "text/event-stream"
 CHUNKED_HEAD = (
     f"HTTP/1.1 200 OK\r\nContent-Type: {STREAM}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
 )
-# Keys: whether the protocol is Anthropic's, and whether the response is streamed.
-RESPONSES = {
-    (False, False): _encode_response(_chat_response(), "application/json"),
-    (False, True): _encode_response(b"".join(_chat_events(WORDS)), STREAM),
-    (True, False): _encode_response(json.dumps(_message()).encode(), "application/json"),
-    (True, True): _encode_response(b"".join(_message_events(WORDS)), STREAM),
+CHAT, MESSAGES, RESPONSES = "completions", "messages", "responses"
+EVENTS = {CHAT: _chat_events, MESSAGES: _message_events, RESPONSES: _response_events}
+BODIES = {
+    CHAT: _chat_response(),
+    MESSAGES: json.dumps(_message()).encode(),
+    RESPONSES: json.dumps(_response(WORDS)).encode(),
+}
+# Keys: the last segment of the path, and whether the response is streamed.
+REPLIES = {
+    **{(path, False): _encode_response(body, "application/json") for path, body in BODIES.items()},
+    **{
+        (path, True): _encode_response(b"".join(encode(WORDS)), STREAM)
+        for path, encode in EVENTS.items()
+    },
 }
 
 
 @lru_cache(maxsize=10)
-def _encode_chunks(count: int, *, is_message: bool) -> list[bytes]:
+def _encode_chunks(count: int, *, path: str) -> list[bytes]:
     """Return the HTTP chunks of a stream with this number of words, one event per chunk."""
-    words = (WORDS * count)[:count]
-    events = _message_events(words) if is_message else _chat_events(words)
+    events = EVENTS[path]((WORDS * count)[:count])
     return [b"%x\r\n%b\r\n" % (len(event), event) for event in events]
+
+
+def _read_path(head: bytes) -> str:
+    """Return the protocol: the last segment of the path, without its query."""
+    line = head.split(b"\r\n")[0]
+    return next((path for path in (MESSAGES, RESPONSES) if f"/{path}".encode() in line), CHAT)
 
 
 class _Connection(asyncio.Protocol):
@@ -125,12 +182,12 @@ class _Connection(asyncio.Protocol):
             body = self.pending[end + 4 : stop]
             self.pending = self.pending[stop:]
             streamed = b'"stream":true' in body.replace(b" ", b"")
-            is_message = b"/messages" in head.split(b"\r\n")[0]
+            path = _read_path(head)
             match = WORD_COUNT.search(body) if streamed else None
             if match is None:
-                self.transport.write(RESPONSES[is_message, streamed])
+                self.transport.write(REPLIES[path, streamed])
                 continue
-            chunks = _encode_chunks(int(match[1]), is_message=is_message)
+            chunks = _encode_chunks(int(match[1]), path=path)
             if match[2] is None:
                 self._send_paced(chunks)
             else:

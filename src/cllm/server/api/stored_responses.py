@@ -1,6 +1,5 @@
 """Stored responses of the Responses API: reading, following, deleting and cancelling them."""
 
-import re
 from collections.abc import AsyncIterator
 from typing import Annotated, Literal
 
@@ -23,10 +22,9 @@ from cllm.server.turns.previous_response import (
 )
 from cllm.server.turns.task import EVENT_STREAM
 from cllm.wire.responses.ids import read_response_id
+from cllm.wire.responses.passthrough import FRAME_END, read_sequence_number
 
-SEQUENCE_NUMBER = re.compile(rb'"sequence_number":([0-9]+)')
 EVENT_NAME = b"event: response."
-FRAME_END = b"\n\n"
 
 
 class ResponseQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,8 +75,8 @@ async def skip_events(stream: AsyncIterator[bytes], after: int) -> AsyncIterator
 
 
 def _is_after(frame: bytes, after: int) -> bool:
-    number = SEQUENCE_NUMBER.search(frame)
-    return number is None or int(number[1]) > after
+    number = read_sequence_number(frame)
+    return number is None or number > after
 
 
 def encode_error_event(report: ErrorReport) -> bytes:
