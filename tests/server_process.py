@@ -210,10 +210,11 @@ def read_stored_bytes(url: str, folder: Path) -> bytes:
     """Return the bytes of the database files, or a dump of every table."""
     if not url.startswith("postgresql:"):
         return b"".join(path.read_bytes() for path in folder.glob(f"{DATABASE}*"))
-    return asyncio.run(_dump_tables(url))
+    return asyncio.run(dump_tables(url))
 
 
-async def _dump_tables(url: str) -> bytes:
+async def dump_tables(url: str) -> bytes:
+    """Return the text of every row of a PostgreSQL database."""
     connection = await asyncpg.connect(url)
     try:
         query = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"

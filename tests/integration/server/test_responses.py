@@ -21,6 +21,7 @@ from tests.fake_responses import (
     web_search_item,
 )
 from tests.server_app import ServerApp, open_server_app
+from tests.server_process import dump_tables
 
 from cllm.wire.sse import SseDecoder
 
@@ -666,3 +667,41 @@ async def test_structured_output_and_reasoning_are_requested(
     assert sent["response_format"]["json_schema"]["name"] == "answer"
     assert 99 in (sent.get("max_tokens"), sent.get("max_completion_tokens"))
     assert (response["text"], response["top_p"]) == (text, 0.5)
+
+
+@pytest.mark.parametrize("ends", [None, "length", "error"])
+async def test_no_system_text_is_stored(
+    server: ServerApp, provider: FakeProvider, store_url: str, tmp_path: Path, ends: str | None
+) -> None:
+    """Neither in rows, nor in stored events, nor in the records of repeated requests."""
+    items = [{"role": "developer", "content": SECRET}, {"role": "user", "content": "Hello."}]
+    for number, streams in enumerate((False, True)):
+        if ends == "length":
+            provider.queue_reply("Half", finish="length")
+        elif ends == "error":
+            provider.queue_reply("Half", " of it", stop_after=1)
+        response = await server(
+            "POST",
+            PATH,
+            json={
+                "model": MODELS["chat"],
+                "input": items,
+                "instructions": SECRET,
+                "stream": streams,
+            },
+            headers={"Idempotency-Key": f"key-{number}"},
+        )
+        assert (ends == "error" and not streams) or SECRET in response.text
+    first = await create(server, "One.", instructions=SECRET)
+    await create(server, items, previous_response_id=first["id"], instructions=SECRET)
+    history = [{"role": "user", "content": "One."}, *first["output"], *items]
+    last = await create(server, history, instructions=SECRET, background=True)
+    await wait_for_end(server, last["id"])
+
+    if store_url.startswith("postgresql:"):
+        stored = await dump_tables(store_url)
+    else:
+        stored = b"".join(path.read_bytes() for path in tmp_path.glob("server.db*"))
+
+    assert b"Hello." in stored
+    assert b"Blackbeard" not in stored
