@@ -248,6 +248,7 @@ async def test_a_conversation_of_the_request(server: ServerApp) -> None:
     await create(server, "Three.", conversation="conv_" + conversation.replace("-", ""))
 
     assert first["id"][5:37] == conversation.replace("-", "")
+    assert first["conversation"] == {"id": conversation}
     assert len((await server.get(f"/v1/conversations/{conversation}"))["messages"]) == 6
     error = await create(
         server, "Four.", 400, conversation=conversation, previous_response_id=first["id"]
@@ -653,6 +654,9 @@ async def test_an_error_after_the_first_event(
     assert failed["error"]["code"] == "server_error"
     stored = await get_response(server, failed["id"])
     assert (stored["status"], text_of(stored)) == ("failed", "Half")
+    again = await server("GET", f"{PATH}/{failed['id']}", params={"stream": "true"})
+    resumed = check_events(again.content)
+    assert [event["type"] for event in resumed[-2:]] == ["error", "response.failed"]
 
 
 async def test_structured_output_and_reasoning_are_requested(
@@ -705,3 +709,17 @@ async def test_no_system_text_is_stored(
 
     assert b"Hello." in stored
     assert b"Blackbeard" not in stored
+
+
+async def test_a_stateless_response_is_recorded_if_the_server_records(
+    tmp_path: Path, store_url: str, provider: FakeProvider
+) -> None:
+    settings = settings_of(provider, record="auto")
+    async with open_server_app(tmp_path, settings, store=store_url) as server:
+        first = await create(server, "One.", store=False)
+        items = [{"role": "user", "content": "One."}, *first["output"]]
+        await create(server, [*items, {"role": "user", "content": "Two."}], store=False)
+        (listed,) = (await server.get("/v1/conversations"))["conversations"]
+
+    assert listed["message_count"] == 4
+    assert first["store"] is False

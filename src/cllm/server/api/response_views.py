@@ -60,12 +60,19 @@ def stream_response(found: StoredResponse) -> bytes:
     turn, encoder = found.turn, ResponsesStreamEncoder(_heading(found))
     reply = _find_reply(turn)
     if reply is None or turn.failure is not None:
-        view = view_response(found)
-        error = view["error"] or {"message": f"The response is {view['status']}.", "code": None}
-        return encoder.error(error["message"], type="api_error", code=error["code"])
+        return encode_end(found, 0)
     pieces = [encoder.encode(to_delta(part, index)) for index, part in enumerate(parts_of(reply))]
     finished = ReplyFinished(message=reply, stop_reason=_stop_reason(turn), usage=turn.usage)
     return b"".join((*pieces, encoder.encode(finished)))
+
+
+def encode_end(found: StoredResponse, number: int) -> bytes:
+    """Return the last events of a turn without a complete reply, from a sequence number on."""
+    encoder = ResponsesStreamEncoder(_heading(found))
+    encoder.sequence = number
+    view = view_response(found)
+    error = view["error"] or {"message": f"The response is {view['status']}.", "code": None}
+    return encoder.error(error["message"], type="api_error", code=error["code"])
 
 
 def list_output(found: StoredResponse) -> list[Any]:

@@ -45,6 +45,7 @@ STATE_FIELDS = ("background", "conversation", "previous_response_id", "store")
 # Fields of the response that are this server's, also if the provider has the same API.
 OWN_FIELDS = (
     "background",
+    "conversation",
     "id",
     "instructions",
     "metadata",
@@ -111,7 +112,12 @@ async def create_response(request: ApiRequest) -> Response:
 def _list_echoed(prompt: Prompt, options: ResponseOptions) -> dict[str, Any]:
     """Return the parameters that the response repeats."""
     instructions = None if prompt.system is None else prompt.system.text
-    own = {"instructions": instructions, "store": options.is_stored}
+    named = options.conversation_id
+    own = {
+        "conversation": None if named is None else {"id": named},
+        "instructions": instructions,
+        "store": options.is_stored,
+    }
     return {**prompt.parameters, **own}
 
 

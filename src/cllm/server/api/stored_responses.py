@@ -1,6 +1,7 @@
 """Stored responses of the Responses API: reading, following, deleting and cancelling them."""
 
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Literal
 
 import msgspec
@@ -9,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from cllm.core.errors import ErrorReport
 from cllm.core.ports import Changes
 from cllm.server.api.conversation_ref import ConversationRef
-from cllm.server.api.response_views import list_input, stream_response, view_response
+from cllm.server.api.response_views import encode_end, list_input, stream_response, view_response
 from cllm.server.api.turn_events import STREAM_HEADERS, TurnFollower, events_not_stored
 from cllm.server.http.errors import JSON, ApiError, openai_error_type
 from cllm.server.http.parameters import read_query
@@ -24,6 +25,7 @@ from cllm.server.turns.task import EVENT_STREAM
 from cllm.wire.responses.ids import read_response_id
 from cllm.wire.responses.passthrough import FRAME_END, read_sequence_number
 
+ENDING = re.compile(rb"^event: (error|response\.(completed|failed|incomplete))$", re.MULTILINE)
 EVENT_NAME = b"event: response."
 
 
@@ -58,25 +60,40 @@ async def get_response(request: ApiRequest) -> Response:
     is_own = bool(events) and EVENT_NAME in events[0].data
     if is_own or (turn.state == "running" and not events):
         follower = TurnFollower(ref, turn.id, request.server, encode_error=encode_error_event)
-        data = skip_events(follower.stream(0), after)
+        frames = add_end(split_events(follower.stream(0)), lambda: find_response(request))
+        data = skip_events(frames, after)
         return StreamingResponse(data, media_type=EVENT_STREAM, headers=STREAM_HEADERS)
     if query.starting_after is not None or turn.state == "running":
         raise events_not_stored()
     return Response(stream_response(found), headers=STREAM_HEADERS, media_type=EVENT_STREAM)
 
 
-async def skip_events(stream: AsyncIterator[bytes], after: int) -> AsyncIterator[bytes]:
-    """Yield the events with a greater sequence number; comments have none."""
+async def split_events(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield events one by one: a stored one can be several."""
     async for data in stream:
-        frames = [frame for frame in data.split(FRAME_END) if frame]
-        rest = [frame for frame in frames if _is_after(frame, after)]
-        if rest:
-            yield FRAME_END.join((*rest, b""))
+        for frame in data.split(FRAME_END)[:-1]:
+            yield frame + FRAME_END
 
 
-def _is_after(frame: bytes, after: int) -> bool:
-    number = read_sequence_number(frame)
-    return number is None or number > after
+async def add_end(
+    frames: AsyncIterator[bytes], load: Callable[[], Awaitable[StoredResponse]]
+) -> AsyncIterator[bytes]:
+    """Add the last events of a turn that failed: they are not stored."""
+    number, is_ended = -1, False
+    async for frame in frames:
+        number = max(number, read_sequence_number(frame) or 0)
+        is_ended = is_ended or ENDING.search(frame) is not None
+        yield frame
+    if not is_ended:
+        yield encode_end(await load(), number + 1)
+
+
+async def skip_events(frames: AsyncIterator[bytes], after: int) -> AsyncIterator[bytes]:
+    """Yield the events with a greater sequence number; comments have none."""
+    async for frame in frames:
+        number = read_sequence_number(frame)
+        if number is None or number > after:
+            yield frame
 
 
 def encode_error_event(report: ErrorReport) -> bytes:

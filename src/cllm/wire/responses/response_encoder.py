@@ -63,6 +63,7 @@ CODES_OF_ERRORS = {
 # Request parameters that a reply repeats, with their defaults.
 ECHOED_PARAMETERS: Fields = {
     "background": False,
+    "conversation": None,
     "instructions": None,
     "max_output_tokens": None,
     "metadata": {},

@@ -2,11 +2,22 @@
 
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 import pytest
 
+from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.errors import ErrorReport
-from cllm.server.api.stored_responses import encode_error_event, skip_events
+from cllm.core.message import plain_message
+from cllm.server.api.stored_responses import (
+    add_end,
+    encode_error_event,
+    skip_events,
+    split_events,
+)
+from cllm.server.turns.previous_response import StoredResponse
+
+ID = "0d9e4a54-6f5b-4a5e-9a0e-3f1d7a6f2b11"
 
 
 def frame(number: int, text: str = "") -> bytes:
@@ -20,7 +31,8 @@ async def iterate(*chunks: bytes) -> AsyncIterator[bytes]:
 
 
 async def skip(after: int, *chunks: bytes) -> bytes:
-    return b"".join([data async for data in skip_events(iterate(*chunks), after)])
+    frames = split_events(iterate(*chunks))
+    return b"".join([data async for data in skip_events(frames, after)])
 
 
 @pytest.mark.parametrize("after", [-1, 0, 1, 2])
@@ -48,3 +60,27 @@ def test_an_error_has_the_fields_that_clients_read():
     name, data = event.decode().strip().split("\n")
     assert name == "event: error"
     assert json.loads(data.removeprefix("data: "))["error"]["code"] == "request_timeout"
+
+
+async def find_failed() -> StoredResponse:
+    now = datetime(2026, 11, 16, tzinfo=UTC)
+    message = plain_message("user", "Hello.")
+    turn = Turn(id=ID, place=ID, state="failed", messages=(message,), started_at=now)
+    conversation = StoredConversation(id=ID, created_at=now, updated_at=now, turns=(turn,))
+    return StoredResponse(conversation=conversation, turn=turn)
+
+
+async def test_the_end_of_a_failed_turn_is_added():
+    frames = [data async for data in add_end(iterate(frame(0), frame(1)), find_failed)]
+
+    events = b"".join(frames).decode().strip().split("\n\n")
+    numbers = [json.loads(event.split("data: ")[1])["sequence_number"] for event in events]
+    assert numbers == [0, 1, 2, 3]
+    assert events[-1].startswith("event: response.failed")
+
+
+@pytest.mark.parametrize("name", ["response.completed", "response.incomplete", "error"])
+async def test_the_end_of_a_stream_stays(name: str):
+    end = f'event: {name}\ndata: {{"sequence_number":1}}\n\n'.encode()
+
+    assert [data async for data in add_end(iterate(frame(0), end), find_failed)] == [frame(0), end]
