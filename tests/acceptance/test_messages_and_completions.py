@@ -1,4 +1,4 @@
-"""One conversation in both protocols, and another provider in every turn."""
+"""One conversation in all three protocols, and another provider in every turn."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,10 @@ OPENAI_TOOLS = [
     }
 ]
 THINKING = {"type": "enabled", "budget_tokens": 1024}
-DOORS = ("messages", "completions")
+RESPONSES_TOOLS = [
+    {"type": "function", "name": "look", "description": "Look.", "parameters": SCHEMA}
+]
+DOORS = ("messages", "completions", "responses")
 WAYS = list(product(MODELS, DOORS, (False, True)))
 
 
@@ -55,6 +58,10 @@ def say(
         return post_message(
             server, role_and_content, headers=headers, system="Be brief.", **request_fields
         )
+    if door == "responses":
+        request = {"input": [message], "tools": RESPONSES_TOOLS, "reasoning": {"effort": "low"}}
+        body = {**request, "instructions": "Be brief.", **fields}
+        return server("POST", "/v1/responses", body, headers)
     system = {"role": "system", "content": "Be brief."}
     body = {"messages": [system, message], "tools": OPENAI_TOOLS, **fields}
     return server("POST", COMPLETIONS, {"reasoning_effort": "low", **body}, headers)
@@ -64,14 +71,16 @@ def result(door: str, call_id: str, text: str) -> dict[str, Any]:
     """Return a tool result in a protocol."""
     if door == "completions":
         return {"role": "tool", "tool_call_id": call_id, "content": text}
+    if door == "responses":
+        return {"type": "function_call_output", "call_id": call_id, "output": text}
     block = {"type": "tool_result", "tool_use_id": call_id, "content": text}
     return {"role": "user", "content": [block]}
 
 
 def take_turn(server: Server, upstream: FakeProvider, conversation: str, number: int) -> str:
-    """Send a question, get thinking and a tool call, send its result in the other protocol."""
+    """Send a question, get thinking and a tool call, send its result in another protocol."""
     provider, door, stream = WAYS[number % len(WAYS)]
-    other = DOORS[1 - DOORS.index(door)]
+    other = DOORS[(DOORS.index(door) + 1) % len(DOORS)]
     request_fields: dict[str, Any] = {"model": MODELS[provider], "stream": stream}
     call = ToolCall(id=f"toolu_{number}", name="look", arguments=f'{{"at": "{number}"}}')
     upstream.queue_reply(reasoning=(f"Look at {number}.",), tool_calls=(call,), finish="tool_calls")
