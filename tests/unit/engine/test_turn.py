@@ -3,10 +3,11 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from tests.scripted_provider import ScriptedProvider, text_reply_events
 
-from cllm.core.conversation import INTERRUPTION, Turn, WindowRecord
+from cllm.core.conversation import CANCELLATION, INTERRUPTION, Turn, WindowRecord
 from cllm.core.errors import (
     AuthenticationError,
     BrokenStreamError,
@@ -777,3 +778,55 @@ async def test_turns_in_different_conversations_do_not_wait_for_each_other(engin
     assert isinstance(ended, TurnEnded)
     slow.gate.set()
     await held
+
+
+async def test_a_client_that_cancels_is_the_failure_of_the_turn(engine, ask, store):
+    provider = PausingProvider([TextDelta(text="Hel")])
+    task = asyncio.create_task(take(engine(store, provider), ask()))
+    await provider.reached.wait()
+
+    task.cancel("cancelled")
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    (turn,) = (await store.load("demo")).turns
+    assert (turn.state, turn.failure) == ("incomplete", CANCELLATION)
+
+
+@pytest.mark.parametrize(("expected", "busy"), [(None, False), (2, False), (0, True), (4, True)])
+async def test_a_turn_starts_only_after_the_expected_messages(engine, ask, store, expected, busy):
+    await take(engine(store, ScriptedProvider(["One."])), ask("first"))
+    provider = ScriptedProvider(["Two."])
+    request = ask("second").with_storage(expected_count=expected)
+
+    if busy:
+        with pytest.raises(ConversationBusyError):
+            await take(engine(store, provider), request)
+        assert await state_of(store) == [("complete", ["first", "One."])]
+        assert await is_free(store)
+    else:
+        await take(engine(store, provider), request)
+        assert len(await state_of(store)) == 2
+
+
+@pytest.mark.parametrize(
+    ("dialect", "stop_reason", "paths"),
+    [
+        ("responses", "length", ["max_output_tokens"]),
+        ("responses", "content_filter", ["content_filter"]),
+        ("responses", "end", []),
+        ("openai", "length", []),
+    ],
+)
+async def test_a_response_has_the_reason_why_it_is_incomplete(
+    engine, ask, store, dialect, stop_reason, paths
+):
+    reply = ReplyFinished(message=plain_message("assistant", "Hi"), stop_reason=stop_reason)
+    provider = ScriptedProvider([[TextDelta(text="Hi"), reply]])
+    request = ask()
+    target = msgspec.structs.replace(request.target, dialect=dialect)
+
+    await take(engine(store, provider), msgspec.structs.replace(request, target=target))
+
+    (turn,) = (await store.load("demo")).turns
+    assert [notice.path for notice in turn.notices if notice.code == "reply_cut"] == paths
