@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 from tests import older_deployment as older
 
+from cllm.core.conversation import StoredConversation
 from cllm.core.errors import StoreUnavailableError, UsageError
 from cllm.core.message import Message
 from cllm.core.ports import Changes, NewConversation
@@ -361,7 +362,8 @@ def test_nul_in_messages_survives_downgrade_and_upgrade(url):
         await say(store, "demo", "t1", "a\0b")
 
     async def messages(store: Any) -> tuple[Message, ...]:
-        return (await store.load("demo")).messages
+        conversation: StoredConversation = await store.load("demo")
+        return conversation.messages
 
     with_store(url, make)
     before = with_store(url, messages)

@@ -112,7 +112,7 @@ async def _respond_at_once(
         await task.release()
         raise
     if task.failure is not None:
-        request.error_headers = await _error_headers(task)
+        request.error_headers = await _error_headers(request, task)
         raise task.failure
     return Response(encoder.encode_started(), headers=task.headers(), media_type=JSON)
 
