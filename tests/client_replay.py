@@ -17,7 +17,7 @@ from tests.client_recordings import RecordedRequest
 from tests.history_client import make_engine
 from tests.scripted_provider import ScriptedProvider
 
-from cllm.core.conversation import StoredConversation, Turn
+from cllm.core.conversation import INJECTED, StoredConversation, Turn
 from cllm.core.errors import AuthenticationError, CllmError
 from cllm.core.message import Dialect, Message, Refusal, Text, ToolCall, ToolResult
 from cllm.core.notice import Notice
@@ -29,7 +29,7 @@ from cllm.engine.request import TurnTarget as Target
 from cllm.server.recording.clients import identify_client
 from cllm.server.turns.prepare import prepare_recorded
 from cllm.wire.convert import parts_of
-from cllm.wire.path_digest import INJECTED, digest_path, meaning_of
+from cllm.wire.path_digest import digest_path, meaning_of
 
 REMINDER = "<system-reminder>"
 CONTINUED = "This session is being continued from a previous conversation"

@@ -1,7 +1,7 @@
 """Conversations and their turns as frozen values, the same for every store."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import takewhile
 from typing import Any, Literal
@@ -277,6 +277,19 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 REMINDER, REMINDER_END = "<system-reminder>", "</system-reminder>"
 """The tags of a text that Claude Code adds to a user message."""
+INJECTED = (
+    "Here are summaries of some files present in my git repository.",
+    "Here are READ ONLY files",
+    "I have *added these files to the chat*",
+    "I am not sharing any files that you can edit yet.",
+    "I committed the changes with git hash",
+    "^C KeyboardInterrupt",
+    "This is the Qwen Code. We are setting up the context for our chat.",
+)
+"""Starts of user messages that aider and Qwen Code add with a reply.
+
+aider moves and rewrites these pairs. That of Qwen Code contains the date and the files.
+"""
 
 
 def remove_reminders(text: str) -> str:
@@ -297,6 +310,20 @@ BRANCH_PREFIX = "Branch of "
 def choose_ref(name: str | None, conversation_id: str) -> str:
     """Return the name, or the ID if the name is not a valid ID, as in a file."""
     return name if name and is_valid_id(name) else conversation_id
+
+
+MAX_TITLE_MESSAGES = 8
+"""The number of user messages that are read for a title."""
+
+
+def choose_title(texts: Iterable[str]) -> str | None:
+    """Return a title from the first user message that the client did not add itself."""
+    first = ""
+    for text in texts:
+        if not remove_reminders(text).startswith(INJECTED):
+            return make_title(text)
+        first = first or text
+    return make_title(first)
 
 
 def make_title(text: str) -> str | None:

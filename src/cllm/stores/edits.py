@@ -6,7 +6,7 @@ A finished turn that leaves the default path becomes a variant. No I/O, no clock
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Literal
 
 import msgspec
@@ -14,13 +14,14 @@ import msgspec
 from cllm.core.conversation import (
     INTERRUPTION,
     LOCAL_OWNER,
+    MAX_TITLE_MESSAGES,
     Branch,
     StandingSummary,
     StoredConversation,
     Summary,
     Turn,
+    choose_title,
     make_branch_title,
-    make_title,
 )
 from cllm.core.errors import (
     SequenceNotFoundError,
@@ -358,15 +359,14 @@ def _put_in_slot(conversation: StoredConversation, chosen: Turn) -> StoredConver
 def _build_title(conversation: StoredConversation) -> str | None:
     if conversation.title is not None:
         return conversation.title
-    user_messages = (
-        message
+    user_texts = (
+        message.text
         for turn in conversation.turns
         if turn.is_history
         for message in turn.messages
         if message.role == "user"
     )
-    first = next(user_messages, None)
-    return None if first is None else make_title(first.text)
+    return choose_title(islice(user_texts, MAX_TITLE_MESSAGES))
 
 
 def check_sequence(conversation: StoredConversation, sequence: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 from cllm.core.conversation import ContextRecord, SystemRecord
 from cllm.core.errors import ConversationBusyError, ConversationNotFoundError, StaleLeaseError
 from cllm.core.message import plain_message
-from cllm.core.ports import NewConversation, Opening, OpeningStore, Store
+from cllm.core.ports import Changes, NewConversation, Opening, OpeningStore, Store
 from cllm.testing.store_harness import (
     OPENING,
     SYSTEM,
@@ -133,6 +133,24 @@ class OpeningContract(StoreSuite):
         await say(store, "demo", "t1", "  My cat\nis called Luna. ")
         await say(store, "demo", "t2", "What is my cat called?")
         assert (await store.load("demo")).title == "My cat is called Luna."
+
+    async def test_messages_that_a_client_adds_are_not_the_title(
+        self, store: Store, other: Store
+    ) -> None:
+        added = (
+            plain_message("user", "I have *added these files to the chat* so you can edit them."),
+            plain_message("assistant", "Ok."),
+            plain_message("user", "Fix the parser."),
+        )
+        lease = await store.begin_turn(
+            "demo", start("t1", messages=added), create=NewConversation(id="demo")
+        )
+        await store.finish_turn(lease, answered(lease))
+        assert (await other.load("demo")).title == "Fix the parser."
+        await other.update("demo", Changes(title=None))
+        lease = await store.begin_turn("demo", start("t2", "Thanks"), tail=1)
+        await store.finish_turn(lease, answered(lease))
+        assert (await other.load("demo")).title == "Fix the parser."
 
     async def test_a_title_from_creation_is_not_replaced(self, store: Store) -> None:
         await store.create(NewConversation(id="demo", title="Mine"))

@@ -20,6 +20,7 @@ from typing import TypeGuard
 import msgspec
 
 from cllm.core.conversation import (
+    INJECTED,
     ClientPrompt,
     StoredConversation,
     Turn,
@@ -50,19 +51,6 @@ ROOT = VERSION + bytes(MEANING_SIZE + IDS_SIZE)
 """The digest of a path without messages."""
 
 UNREADABLE = (MalformedError, RecursionError, ValueError, msgspec.MsgspecError)
-INJECTED = (
-    "Here are summaries of some files present in my git repository.",
-    "Here are READ ONLY files",
-    "I have *added these files to the chat*",
-    "I am not sharing any files that you can edit yet.",
-    "I committed the changes with git hash",
-    "^C KeyboardInterrupt",
-    "This is the Qwen Code. We are setting up the context for our chat.",
-)
-"""Starts of user messages that aider and Qwen Code add with a reply.
-
-aider moves and rewrites these pairs. That of Qwen Code contains the date and the files.
-"""
 INJECTED_REPLIES = (
     "Ok.",
     "Ok, ",

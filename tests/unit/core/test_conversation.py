@@ -14,6 +14,7 @@ from cllm.core.conversation import (
     TurnState,
     check_id,
     check_title,
+    choose_title,
     is_valid_id,
     make_title,
 )
@@ -145,6 +146,13 @@ def test_a_conversation_cannot_be_changed():
 )
 def test_a_title_is_one_line_of_at_most_100_characters(text, expected):
     assert make_title(text) == expected
+
+
+def test_the_title_is_from_the_first_message_that_the_client_did_not_add():
+    added = "Here are READ ONLY files, provided for your reference."
+    assert choose_title([added, "Fix it", "Thanks"]) == "Fix it"
+    assert choose_title([added]) == added
+    assert choose_title([]) is None
 
 
 @given(st.text(max_size=400))

@@ -10,6 +10,7 @@ turn's `place` (its slot) is NULL if it equals the turn's id.
 
 # ruff: noqa: S608 - only column names are inserted into the text
 
+from cllm.core.conversation import MAX_TITLE_MESSAGES
 from cllm.core.ports import MAX_MATCHES, Tail
 from cllm.stores.sql.rows import (
     CALL_COLUMNS,
@@ -303,14 +304,14 @@ WHERE m.owner = $1 AND m.conversation = (
         SELECT number FROM conversations WHERE owner = $1 AND id = {RESOLVED})
     AND m.imported IS NOT NULL AND (m.sequence_number IS NULL OR m.sequence_number > $3::bigint)
 """
-TITLE_MESSAGE = f"""
+TITLE_MESSAGES = f"""
 SELECT m.role, m.dialect, m.raw FROM messages m
 JOIN turns t ON t.owner = m.owner AND t.conversation = m.conversation AND t.number = m.turn
 WHERE m.owner = $1 AND m.conversation = {NUMBER} AND t.position IS NOT NULL
     AND m.role = 'user' AND t.state IN ('complete', 'incomplete')
-ORDER BY t.position, m.ordinal LIMIT 1
+ORDER BY t.position, m.ordinal LIMIT {MAX_TITLE_MESSAGES}
 """
-"""The message that becomes the title."""
+"""The messages of which one becomes the title."""
 
 # Conversations without messages, and messages in parts.
 FIND = f"""

@@ -11,7 +11,7 @@ from datetime import datetime
 import asyncpg
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Turn, check_id, make_title
+from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Turn, check_id, choose_title
 from cllm.core.errors import (
     CllmError,
     ConversationBusyError,
@@ -356,11 +356,12 @@ class PostgresTurns(PostgresBase):
         if new.first_sequence == 1:
             return new
         rows = await self._connections.fetch(
-            sql.TITLE_MESSAGE, (new.owner, new.id), idempotent=True
+            sql.TITLE_MESSAGES, (new.owner, new.id), idempotent=True
         )
         if not rows:
             return new
-        return msgspec.structs.replace(new, title=make_title(decode_text(*rows[0])))
+        title = choose_title(decode_text(*row) for row in rows)
+        return msgspec.structs.replace(new, title=title)
 
     async def _finish_appended(self, lease: Lease, turn: Turn, new: StoredConversation) -> None:
         owner, key = new.owner, new.id

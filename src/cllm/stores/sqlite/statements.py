@@ -5,6 +5,7 @@ Every condition on conversations starts with the owner. A test prepares every st
 
 # ruff: noqa: S608 - only column names are inserted into the text
 
+from cllm.core.conversation import MAX_TITLE_MESSAGES
 from cllm.core.ports import MAX_MATCHES, ArchiveFilter, UsageBy
 from cllm.stores.search import MAX_RANKED
 from cllm.stores.sql.rows import (
@@ -123,9 +124,10 @@ NUMBER_MESSAGES = (
 IMPORTED = f"""SELECT t.id, m.ordinal, m.imported FROM messages m CROSS JOIN turns t ON {_JOINED}
     WHERE m.owner = ?1 AND m.conversation_id = {_RESOLVED} AND m.imported IS NOT NULL
     AND (m.sequence_number IS NULL OR m.sequence_number > ?3)"""
-TITLE_MESSAGE = f"""SELECT m.role, m.dialect, m.raw FROM turns t CROSS JOIN messages m ON {_JOINED}
+TITLE_MESSAGES = f"""SELECT m.role, m.dialect, m.raw FROM turns t CROSS JOIN messages m ON {_JOINED}
     WHERE t.owner = ? AND t.conversation_id = ? AND t.position IS NOT NULL
-    AND m.role = 'user' AND t.{_HISTORY} ORDER BY t.position, m.ordinal LIMIT 1"""
+    AND m.role = 'user' AND t.{_HISTORY} ORDER BY t.position, m.ordinal
+    LIMIT {MAX_TITLE_MESSAGES}"""
 
 INDEX = "INSERT INTO message_search (rowid, terms) VALUES (?, ?)"
 UNINDEX = "INSERT INTO message_search (message_search, rowid, terms) VALUES ('delete', ?, ?)"

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from cllm.core.conversation import StoredConversation, Turn, check_id, make_title
+from cllm.core.conversation import StoredConversation, Turn, check_id, choose_title
 from cllm.core.errors import (
     ConversationNotFoundError,
     StaleLeaseError,
@@ -382,8 +382,8 @@ def _write_turn(
 
 
 def _build_title(db: sqlite3.Connection, key: Row) -> str | None:
-    row = db.execute(sql.TITLE_MESSAGE, key).fetchone()
-    return None if row is None else make_title(decode_text(*row))
+    rows = db.execute(sql.TITLE_MESSAGES, key).fetchall()
+    return choose_title(decode_text(*row) for row in rows)
 
 
 def free_conversation(
