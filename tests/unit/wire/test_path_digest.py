@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from cllm.core.conversation import StoredConversation, Turn
+from cllm.core.conversation import INJECTED, StoredConversation, Turn
 from cllm.core.message import Dialect, Message, Role
 from cllm.wire.path_digest import (
-    INJECTED,
     ROOT,
     VERSION,
     describe_client_prompt,
