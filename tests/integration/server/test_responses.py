@@ -543,7 +543,6 @@ HOSTED = [
     {"type": "mcp", "server_label": "x", "server_url": "https://example.com/mcp"},
     {"type": "image_generation"},
     {"type": "local_shell"},
-    {"type": "custom", "name": "patch"},
 ]
 
 
@@ -723,3 +722,64 @@ async def test_a_stateless_response_is_recorded_if_the_server_records(
 
     assert listed["message_count"] == 4
     assert first["store"] is False
+
+
+PATCH = {
+    "type": "custom",
+    "name": "patch",
+    "description": "Change a file.",
+    "format": {"type": "grammar", "syntax": "lark", "definition": "start: WORD"},
+}
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_custom_tools_are_functions_of_other_providers(
+    server: ServerApp, provider: FakeProvider, model: str, streams: bool
+) -> None:
+    call = ToolCall(id="call_7", name="patch", arguments=json.dumps({"input": "-a\n+b"}))
+    provider.queue_reply(tool_calls=(call,), finish="tool_calls")
+    fields: Any = {"model": model, "tools": [PATCH], "store": False}
+    if streams:
+        events = await stream(server, "Patch it.", **fields)
+        kinds = [event["type"] for event in events]
+        assert "response.custom_tool_call_input.delta" in kinds
+        assert "response.custom_tool_call_input.done" in kinds
+        response = events[-1]["response"]
+    else:
+        response = await create(server, "Patch it.", **fields)
+    (item,) = response["output"]
+    assert (item["type"], item["name"], item["call_id"]) == ("custom_tool_call", "patch", "call_7")
+    assert item["input"] == "-a\n+b"
+    assert "start: WORD" in json.dumps(provider.requests[-1].json)
+
+    output = {"type": "custom_tool_call_output", "call_id": "call_7", "output": "Patched."}
+    items = [{"role": "user", "content": "Patch it."}, item, output]
+    await create(server, items, **fields)
+
+    sent = json.dumps(provider.requests[-1].json)
+    assert "Patched." in sent
+    assert sent.count("call_7") == 2
+
+
+async def test_a_custom_tool_is_relayed_to_openai(
+    relaying: ServerApp, provider: FakeProvider
+) -> None:
+    upstream = make_response(
+        {
+            "id": "ctc_1",
+            "type": "custom_tool_call",
+            "call_id": "call_7",
+            "name": "patch",
+            "input": "-a",
+        }
+    )
+    provider.queue_steps(*stream_steps(make_events(upstream)))
+
+    events = await stream(relaying, "Patch it.", model=RELAYED, tools=[PATCH])
+
+    assert events[-1]["response"]["output"] == upstream["output"]
+    assert provider.requests[-1].json["tools"] == [PATCH]
+    output = {"type": "custom_tool_call_output", "call_id": "call_7", "output": "Patched."}
+    previous = events[-1]["response"]["id"]
+    await create(relaying, [output], model=RELAYED, previous_response_id=previous)
+    assert provider.requests[-1].json["input"][1:] == [*upstream["output"], output]

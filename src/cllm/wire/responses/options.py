@@ -15,6 +15,7 @@ from cllm.wire.errors import FieldError
 from cllm.wire.messages import NoticeMerger
 from cllm.wire.openai import options as openai_options
 from cllm.wire.openai.options import Fields
+from cllm.wire.responses.custom_tools import CUSTOM, to_function
 from cllm.wire.responses.parts import DIALECT
 
 MIN_OUTPUT_TOKENS = 16
@@ -34,7 +35,6 @@ SENTENCES = {
 
 # Types that Chat Completions nests and this API does not.
 NESTED_TYPES = ("allowed_tools", "custom", "function", "grammar", "json_schema")
-UNCHANGED_TYPES = frozenset(NESTED_TYPES) - {"custom"}
 SHARED_FIELDS = frozenset(
     {
         "metadata",
@@ -98,9 +98,9 @@ def decode_options(parameters: Fields) -> RequestOptions:
         options = openai_options.decode_options(_to_chat(parameters))
     except FieldError as error:
         raise _rename_path(error) from error
-    # Custom tools too: the items of their calls have no equivalent in other protocols.
+    tools = _replace_dialect(options.tools, "openai", DIALECT)
     return msgspec.structs.replace(
-        options, tools=_replace_dialect(options.tools, "openai", DIALECT)
+        options, tools=None if tools is None else tuple(map(to_function, tools))
     )
 
 
@@ -139,7 +139,7 @@ def _replace_dialect(
         msgspec.structs.replace(tool, dialect=after)
         if isinstance(tool, ForeignTool)
         and tool.dialect == before
-        and tool.raw.get("type") not in UNCHANGED_TYPES
+        and tool.raw.get("type") not in NESTED_TYPES
         else tool
         for tool in tools
     )
@@ -181,6 +181,8 @@ def _nest(value: Any) -> Any:
 
 
 def _nest_choice(choice: Any) -> Any:
+    if isinstance(choice, dict) and choice.get("type") == CUSTOM:
+        choice = {**choice, "type": "function"}
     nested = _nest(choice)
     allowed = nested.get("allowed_tools") if isinstance(nested, dict) else None
     if isinstance(allowed, dict) and isinstance(allowed.get("tools"), list):

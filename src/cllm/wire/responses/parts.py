@@ -26,6 +26,8 @@ from cllm.core.message import (
 )
 from cllm.wire.messages import EMPTY
 from cllm.wire.openai.parts import data_url, image_source
+from cllm.wire.responses import custom_tools
+from cllm.wire.responses.custom_tools import encode_arguments
 from cllm.wire.responses.ids import is_generated_id
 
 Block = dict[str, Any]
@@ -185,7 +187,16 @@ def _texts(blocks: Any) -> Iterator[str]:
             yield block["text"]
 
 
+def _decode_custom_call(item: Block) -> ToolCall | None:
+    name, text = item.get("name"), item.get("input")
+    if not isinstance(name, str) or not isinstance(text, str):
+        return None
+    return ToolCall(id=str(item.get("call_id") or ""), name=name, arguments=encode_arguments(text))
+
+
 ITEM_DECODERS: dict[str, Callable[[Block], AnyPart | None]] = {
+    custom_tools.CALL: _decode_custom_call,
+    custom_tools.OUTPUT: _decode_result,
     "function_call": _decode_call,
     "function_call_output": _decode_result,
     "reasoning": _decode_reasoning,

@@ -38,7 +38,16 @@ from cllm.core.reply import (
 from cllm.wire.messages import to_delta
 from cllm.wire.openai.fields import encode_usage as encode_chat_usage
 from cllm.wire.openai.options import Fields
+from cllm.wire.responses import custom_tools
+from cllm.wire.responses.custom_tools import decode_input, find_custom_names
 from cllm.wire.responses.ids import GENERATED_REASONING, make_item_id
+from cllm.wire.responses.items import (
+    ContentBlock,
+    StreamedItem,
+    custom_call_item,
+    message_item,
+    summary_text,
+)
 from cllm.wire.responses.parts import (
     DIALECT,
     ITEMS,
@@ -88,6 +97,11 @@ class ResponseFields(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     created: int
     parameters: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def custom_names(self) -> frozenset[str]:
+        """The names of the custom tools of the request."""
+        return find_custom_names(self.parameters)
 
     def item_id(self, prefix: str, index: int) -> str:
         return make_item_id(prefix, self.id, index)
@@ -196,55 +210,13 @@ def _output_item(
     if isinstance(item, msgspec.Raw):
         return item
     if isinstance(first, ToolCall):
+        if first.name in heading.custom_names:
+            return custom_call_item(heading.item_id("ctc", index), first)
         return {"id": heading.item_id("fc", index), **item, "status": status}
     return {"id": heading.item_id(GENERATED_REASONING, index), **item}
 
 
-def message_item(item_id: str, blocks: list[Any], status: str) -> Fields:
-    head = {"id": item_id, "type": "message", "status": status, "role": "assistant"}
-    return {**head, "content": blocks}
-
-
 encode_json = msgspec.json.Encoder().encode
-
-
-class _ContentBlock(msgspec.Struct):
-    kind: str
-    index: int
-    pieces: list[str] = msgspec.field(default_factory=list)
-    annotations: list[Any] = msgspec.field(default_factory=list)
-
-    def block(self) -> Fields:
-        text = "".join(self.pieces)
-        if self.kind == "refusal":
-            return {"type": "refusal", "refusal": text}
-        lists: Fields = {"annotations": self.annotations, "logprobs": []}
-        return {"type": "output_text", "text": text, **lists}
-
-
-class _Item(msgspec.Struct):
-    kind: str
-    output_index: int
-    id: str
-    index: int
-    blocks: list[_ContentBlock] = msgspec.field(default_factory=list)
-    pieces: list[str] = msgspec.field(default_factory=list)
-    encrypted: list[str] = msgspec.field(default_factory=list)
-    call_id: str = ""
-    name: str = ""
-    head: bytes = b""
-
-    def fields(self, status: str) -> Fields:
-        text = "".join(self.pieces)
-        if self.kind == "message":
-            return message_item(self.id, [block.block() for block in self.blocks], status)
-        if self.kind == "reasoning":
-            summary = [_summary_text(text)] if text else []
-            item: Fields = {"id": self.id, "type": "reasoning", "summary": summary}
-            encrypted = "".join(self.encrypted)
-            return {**item, "encrypted_content": encrypted} if encrypted else item
-        call = {"id": self.id, "type": "function_call", "status": status}
-        return {**call, "arguments": text, "call_id": self.call_id, "name": self.name}
 
 
 class ResponsesStreamEncoder:
@@ -258,8 +230,8 @@ class ResponsesStreamEncoder:
         self.sequence = 0
         self._next_index = 0
         self._output: dict[int, Any] = {}
-        self._current: _Item | None = None
-        self._calls: dict[int, _Item] = {}
+        self._current: StreamedItem | None = None
+        self._calls: dict[int, StreamedItem] = {}
         self._text_index: int | None = None
         self._refused = False
         self._closed = False
@@ -319,22 +291,22 @@ class ResponsesStreamEncoder:
             data = msgspec.json.format(data, indent=-1)
         return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
-    def _delta(self, item: _Item, piece: str) -> bytes:
+    def _delta(self, item: StreamedItem, piece: str) -> bytes:
         number = self.sequence
         self.sequence += 1
         return b'%b%b,"sequence_number":%d}\n\n' % (item.head, encode_json(piece), number)
 
-    def _open(self, kind: str, prefix: str, index: int, item_id: str | None = None) -> _Item:
+    def _open(self, kind: str, prefix: str, index: int, item_id: str | None = None) -> StreamedItem:
         output_index = self._next_index
         self._next_index += 1
         item_id = item_id or self._heading.item_id(prefix, output_index)
-        return _Item(kind=kind, output_index=output_index, id=item_id, index=index)
+        return StreamedItem(kind=kind, output_index=output_index, id=item_id, index=index)
 
-    def _item_added(self, item: _Item) -> bytes:
+    def _item_added(self, item: StreamedItem) -> bytes:
         fields = {"output_index": item.output_index, "item": item.fields("in_progress")}
         return self._event("response.output_item.added", fields)
 
-    def _item_done(self, item: _Item, status: str = "completed") -> bytes:
+    def _item_done(self, item: StreamedItem, status: str = "completed") -> bytes:
         self._output[item.output_index] = item.fields(status)
         fields = {"output_index": item.output_index, "item": self._output[item.output_index]}
         return self._event("response.output_item.done", fields)
@@ -347,7 +319,7 @@ class ResponsesStreamEncoder:
         self._text_index = index if kind == "output_text" else None
         return opening + self._delta(item, text)
 
-    def _append_text(self, item: _Item, text: str) -> bytes:
+    def _append_text(self, item: StreamedItem, text: str) -> bytes:
         if not text:
             return b""
         item.blocks[-1].pieces.append(text)
@@ -357,7 +329,7 @@ class ResponsesStreamEncoder:
         self._refused = True
         return self._add_text(text, "refusal", index)
 
-    def _open_block(self, kind: str, index: int) -> tuple[bytes, _Item]:
+    def _open_block(self, kind: str, index: int) -> tuple[bytes, StreamedItem]:
         item, opening = self._current, b""
         if item is None or item.kind != "message":
             opening = self._close()
@@ -367,20 +339,20 @@ class ResponsesStreamEncoder:
         if last is not None and (last.kind, last.index) == (kind, index):
             return opening, item
         opening += self._close_block(item)
-        block = _ContentBlock(kind=kind, index=index)
+        block = ContentBlock(kind=kind, index=index)
         item.blocks.append(block)
         more: Fields = {"logprobs": []} if kind == "output_text" else {}
         item.head = _head(f"response.{kind}.delta", {**self._position(item), **more})
         fields = {**self._position(item), "part": block.block()}
         return opening + self._event("response.content_part.added", fields), item
 
-    def _position(self, item: _Item) -> Fields:
+    def _position(self, item: StreamedItem) -> Fields:
         position = {"item_id": item.id, "output_index": item.output_index}
         if item.kind != "message":
             return position
         return position | {"content_index": len(item.blocks) - 1}
 
-    def _close_block(self, item: _Item) -> bytes:
+    def _close_block(self, item: StreamedItem) -> bytes:
         if not item.blocks:
             return b""
         position, kind, block = self._position(item), item.blocks[-1].kind, item.blocks[-1].block()
@@ -417,11 +389,11 @@ class ResponsesStreamEncoder:
         if not event.text:
             return out
         if not item.pieces:
-            out += self._summary(item, "part.added", {"part": _summary_text("")})
+            out += self._summary(item, "part.added", {"part": summary_text("")})
         item.pieces.append(event.text)
         return out + self._delta(item, event.text)
 
-    def _summary(self, item: _Item, step: str, fields: Fields) -> bytes:
+    def _summary(self, item: StreamedItem, step: str, fields: Fields) -> bytes:
         position = {**self._position(item), "summary_index": 0}
         return self._event(f"response.reasoning_summary_{step}", {**position, **fields})
 
@@ -430,14 +402,17 @@ class ResponsesStreamEncoder:
         out, call = b"", self._calls.get(event.index)
         if call is None:
             out = self._close()
-            call = self._calls[event.index] = self._open("function_call", "fc", event.index)
+            is_custom = event.name in self._heading.custom_names
+            kind = (custom_tools.CALL, "ctc") if is_custom else ("function_call", "fc")
+            call = self._calls[event.index] = self._open(*kind, event.index)
             call.call_id, call.name = event.id or call.id, event.name or ""
             out += self._item_added(call)
             call.head = _head("response.function_call_arguments.delta", self._position(call))
         if not event.arguments:
             return out
         call.pieces.append(event.arguments)
-        return out + self._delta(call, event.arguments)
+        # The input of a custom call is known when its arguments are complete.
+        return out if call.kind == custom_tools.CALL else out + self._delta(call, event.arguments)
 
     def _add_part(self, event: PartAdded) -> bytes:
         part, index = event.part, event.index
@@ -479,10 +454,20 @@ class ResponsesStreamEncoder:
         if item.kind == "reasoning" and item.pieces:
             text = "".join(item.pieces)
             out += self._summary(item, "text.done", {"text": text})
-            out += self._summary(item, "part.done", {"part": _summary_text(text)})
+            out += self._summary(item, "part.done", {"part": summary_text(text)})
         return out + self._item_done(item, status)
 
-    def _close_call(self, call: _Item, status: str) -> bytes:
+    def _close_custom_call(self, call: StreamedItem) -> bytes:
+        text = decode_input("".join(call.pieces))
+        position, name = self._position(call), f"response.{custom_tools.CALL}_input"
+        out = self._event(f"{name}.delta", {**position, "delta": text}) if text else b""
+        return (
+            out + self._event(f"{name}.done", {**position, "input": text}) + self._item_done(call)
+        )
+
+    def _close_call(self, call: StreamedItem, status: str) -> bytes:
+        if call.kind == custom_tools.CALL:
+            return self._close_custom_call(call)
         out = b""
         if not call.pieces:
             call.pieces.append(NO_ARGUMENTS)
@@ -513,7 +498,3 @@ class ResponsesStreamEncoder:
 def _head(name: str, fields: Fields) -> bytes:
     data = encode_json({"type": name, **fields})
     return b'event: %b\ndata: %b,"delta":' % (name.encode(), data[:-1])
-
-
-def _summary_text(text: str) -> Fields:
-    return {"type": "summary_text", "text": text}
