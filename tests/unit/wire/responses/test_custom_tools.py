@@ -1,5 +1,7 @@
 """Custom tools as functions."""
 
+from typing import Any
+
 import pytest
 
 from cllm.core.options import ForeignTool, Tool
@@ -12,7 +14,7 @@ from cllm.wire.responses.custom_tools import (
 )
 
 
-def custom(**fields):
+def custom(**fields: Any) -> ForeignTool:
     raw = {"type": "custom", "custom": {"name": "patch", **fields}}
     return ForeignTool(dialect="openai", name="patch", raw=raw)
 

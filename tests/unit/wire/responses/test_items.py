@@ -1,11 +1,13 @@
 """The items of a stream while they are built."""
 
+from typing import Any
+
 import pytest
 
 from cllm.wire.responses.items import ContentBlock, StreamedItem
 
 
-def make_item(kind: str, *pieces: str, **fields) -> dict:
+def make_item(kind: str, *pieces: str, **fields: Any) -> dict[str, Any]:
     item = StreamedItem(kind=kind, output_index=0, id="x_1", index=0, pieces=list(pieces), **fields)
     return item.fields("completed")
 
