@@ -487,8 +487,8 @@ class HistoryDivergedError(StoreError):
 
     def __init__(self, ref: str, *, index: int) -> None:
         super().__init__(
-            f"The history differs from conversation '{ref}' at message {index}; send the stored "
-            "history, or continue without `strict` in a branch."
+            f"The history differs from conversation '{ref}' after {index} common messages; send "
+            "the stored history, or continue without `strict` in a branch."
         )
         self.ref = ref
         self.index = index

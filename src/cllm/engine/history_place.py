@@ -16,7 +16,7 @@ class BranchPoint(msgspec.Struct, frozen=True, kw_only=True):
 
     conversation: str
     at: int
-    path: tuple[str, ...]
+    path: tuple[str, ...] | None = None
 
 
 class CutReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +34,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     - `place`: the slot of the turn of which this is a variant.
     - `chosen_variant`: the turn to put on the default path first; `cut_reply`: the one to add.
     - `message_count`: what the conversation has now; None if that does not matter.
+    - `branch_if_busy`: where a branch starts if another turn runs in the conversation.
     """
 
     ref: str
@@ -45,6 +46,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     chosen_variant: str | None = None
     cut_reply: CutReply | None = None
     message_count: int | None = None
+    branch_if_busy: BranchPoint | None = None
 
     @property
     def diverged_from(self) -> str | None:
@@ -61,14 +63,14 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
                 code="history_recognised",
                 path="messages",
                 message=f"{self.recognised} of {total} messages are stored already; "
-                f"{len(self.messages)} are new.",
+                f"new: {len(self.messages)}.",
             )
         if self.diverged_from is not None:
             yield Notice(
                 code="history_diverged",
-                path=f"messages[{self.recognised}]",
-                message=f"The history differs from conversation {self.diverged_from}; "
-                f"the turn is saved in branch {self.ref}.",
+                path="messages",
+                message=f"The turn is saved in branch {self.ref} of conversation "
+                f"{self.diverged_from}, after {self.recognised} common messages.",
             )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from cllm.core.conversation import Turn
+from cllm.core.conversation import Branch, Turn
 from cllm.core.errors import (
     CllmError,
     ConversationBusyError,
@@ -74,6 +74,7 @@ class _TurnPlacer:
         self._contents = [read_content(message) for message in request.input.messages]
 
     async def place(self) -> PlacedTurn:
+        busy: Placement | None = None
         for _ in range(MAX_ATTEMPTS):
             placement = await place_history(
                 self._store,
@@ -92,13 +93,29 @@ class _TurnPlacer:
             except ConversationBusyError:
                 if not self._is_optional:
                     raise
+                busy = placement
                 break
             if placed is not None:
                 return placed
         if not self._is_optional:
             raise ConversationBusyError(self._history.conversation or "")
-        apart = new_placement(self._request.input.messages, self._history, self._new_id())
+        apart = self._place_apart(busy)
+        await self._prepare(apart)
         return await self._run(apart)
+
+    def _place_apart(self, busy: Placement | None) -> Placement:
+        """Return a branch for a request whose conversation is busy."""
+        if busy is None or busy.create is not None:
+            messages = self._request.input.messages
+            return new_placement(messages, self._history, self._new_id())
+        if busy.branch_if_busy is not None:
+            created = new_placement(busy.messages, self._history, self._new_id())
+            return msgspec.structs.replace(
+                created, branch=busy.branch_if_busy, recognised=busy.recognised
+            )
+        parent = Branch(conversation=busy.ref, sequence=0)
+        messages = self._request.input.messages
+        return new_placement(messages, self._history, self._new_id(), parent=parent)
 
     async def _start(self, placement: Placement) -> PlacedTurn | None:
         """Return None if the conversation has changed since it was placed."""

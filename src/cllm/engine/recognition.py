@@ -333,6 +333,7 @@ class _HistorySearch:
                 messages=rest,
                 recognised=match.position + 1,
                 message_count=match.message_count,
+                branch_if_busy=BranchPoint(conversation=match.conversation, at=match.message_count),
             )
         conversation = await self._store.load(match.conversation, owner=self._owner)
         place = MatchedTurn.find(conversation, match)
@@ -353,6 +354,11 @@ class _HistorySearch:
             messages=rest,
             recognised=match.position + 1,
             message_count=match.message_count,
+            branch_if_busy=BranchPoint(
+                conversation=match.conversation,
+                at=place.messages_before + len(place.turn.messages),
+                path=place.path,
+            ),
         )
         if place.is_slot and not place.later:
             chosen = None if place.is_on_path else place.turn.id
@@ -421,7 +427,20 @@ class _HistorySearch:
 
     async def _place_at_root(self, conversation: str, family: str) -> Placement:
         continued = await self._place_after_compaction(self._messages, family)
-        return continued or self._start_branch_at_root(conversation, family)
+        return (
+            continued
+            or await self._replace_only_turn(conversation)
+            or self._start_branch_at_root(conversation, family)
+        )
+
+    async def _replace_only_turn(self, conversation: str) -> Placement | None:
+        """Return a variant of the only turn of a conversation for a request without replies."""
+        if self._last_reply >= 0:
+            return None
+        stored = await self._store.load(conversation, owner=self._owner)
+        if len(stored.turns) != 1 or stored.path_start is not None:
+            return None
+        return Placement(ref=stored.id, messages=self._messages, place=stored.turns[0].place)
 
     def _start_branch_at_root(self, conversation: str, family: str) -> Placement:
         parent = Branch(conversation=conversation, sequence=0)

@@ -373,3 +373,41 @@ async def test_the_prompt_of_a_side_request_starts_with_the_messages_of_its_pare
     prompt = await recording.get(path)
     assert [tuple(one[name] for name in names) for one in prompt["sent"][1:]] == [own]
     assert not prompt["exact"]
+
+
+async def test_a_request_without_messages_is_no_whole_history(server: ServerApp) -> None:
+    conversation = await server.create_conversation()
+    for messages in ([], [{"role": "system", "content": "Be brief."}]):
+        response = await send(
+            server, messages, X_Conversation_ID=conversation, X_CLLM_History="full"
+        )
+        assert response.status_code == 422
+    assert (await server.get(LIST))["total"] == 1
+
+
+async def test_parallel_requests_of_a_session_are_branches(
+    recording: ServerApp, provider: FakeProvider
+) -> None:
+    headers = {"x_session_id": "ses_1", "User_Agent": "opencode/1.18"}
+    history = [user("one")]
+    await send(recording, history, **headers)
+    history.append(reply("echo: one"))
+    gate = provider.queue_held_reply("held")
+    first = asyncio.create_task(send(recording, [*history, user("two")], **headers))
+    await asyncio.to_thread(gate.wait_reached)
+    second = await send(recording, [*history, user("three")], **headers)
+    gate.open()
+    response = await first
+    branch = await recording.get(f"{LIST}/{second.headers['X-Conversation-ID']}")
+    assert branch["parent"]["conversation_id"] == response.headers["X-Conversation-ID"]
+    assert branch["parent"]["sequence_number"] == 2
+    assert [one["content"] for one in branch["messages"]][:3] == ["one", "echo: one", "three"]
+
+
+async def test_an_edit_of_the_only_message_is_a_variant(
+    recording: ServerApp, provider: FakeProvider
+) -> None:
+    headers = {"x_session_id": "ses_1", "User_Agent": "opencode/1.18"}
+    first = await send(recording, [user("one")], **headers)
+    second = await send(recording, [user("two")], **headers)
+    assert first.headers["X-Conversation-ID"] == second.headers["X-Conversation-ID"]

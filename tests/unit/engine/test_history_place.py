@@ -17,7 +17,7 @@ def test_recognised_messages_are_counted():
     place = Placement(ref="demo", messages=(user("c"),), recognised=2)
     (notice,) = place.list_notices()
     assert notice.code == "history_recognised"
-    assert notice.message == "2 of 3 messages are stored already; 1 are new."
+    assert notice.message == "2 of 3 messages are stored already; new: 1."
 
 
 def test_a_branch_names_the_conversation_and_the_message():
@@ -31,7 +31,7 @@ def test_a_branch_names_the_conversation_and_the_message():
     assert place.diverged_from == "demo"
     recognised, diverged = place.list_notices()
     assert recognised.code == "history_recognised"
-    assert (diverged.code, diverged.path) == ("history_diverged", "messages[2]")
+    assert (diverged.code, diverged.path) == ("history_diverged", "messages")
     assert "conversation demo" in diverged.message
 
 

@@ -133,7 +133,8 @@ async def count_tokens(request: ApiRequest) -> Response:
     token_count = await _count_tokens(route.provider, replace(sent, stream=False))
     notices = [*prepared.notices, *sent.notices, *token_count.notices]
     headers = {NOTICE: encode_notices(notices)} if notices else {}
-    if isinstance(turn_headers.mode, ContinueConversation) and prepared.public_id is not None:
+    is_continued = isinstance(turn_headers.mode, ContinueConversation)
+    if is_continued and prepared.public_id is not None and prepared.request.storage.create is None:
         headers[CONVERSATION] = record.conversation = prepared.public_id
     body = token_count.raw or msgspec.json.encode({"input_tokens": token_count.tokens})
     return Response(body, headers=headers, media_type=JSON)

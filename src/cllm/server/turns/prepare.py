@@ -239,6 +239,8 @@ def _with_client_history(
 
 def _has_whole_history(mode: HistoryMode, messages: Sequence[Message]) -> bool:
     """Whether the messages are a whole history; otherwise they are new ones."""
+    if not messages:
+        return False
     if mode != "auto":
         return mode == "full"
     has_reply = any(message.role == "assistant" for message in messages)
@@ -263,6 +265,7 @@ async def _prepare_continued(
     state: ServerState,
 ) -> PreparedTurn:
     """Continue the conversation; without messages, regenerate its last reply."""
+    mode = await _find_named(mode, base.storage.owner, state)
     store: Store | None = state.files if mode.in_files else state.store
     if store is None:
         raise ApiError(
@@ -347,6 +350,32 @@ async def _prepare_after_response(
     return PreparedTurn(
         request=request, store=state.store, events=state.store, public_id=history.ref
     )
+
+
+async def _find_named(
+    mode: ContinueConversation, owner: str, state: ServerState
+) -> ContinueConversation:
+    """Return the mode with the store that has the name: the server's, or the folder of files."""
+    if not mode.is_name or state.files is None:
+        return mode
+    if not await _exists(state.files, mode.ref, owner):
+        return mode
+    if await _exists(state.store, mode.ref, owner):
+        raise ApiError(
+            "conversation_exists",
+            f"Two conversations have this name: send the UUID of the one in the server's store, or "
+            f"{FILES_PREFIX}{mode.ref} for the conversation file.",
+            param=CONVERSATION,
+        )
+    return ContinueConversation(mode.ref, in_files=True)
+
+
+async def _exists(store: Store, ref: str, owner: str) -> bool:
+    try:
+        await store.summary(ref, owner=owner)
+    except ConversationNotFoundError:
+        return False
+    return True
 
 
 async def _load_head(
