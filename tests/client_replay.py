@@ -4,6 +4,7 @@ A request is decoded, identified and prepared as the server does it; a provider 
 reply.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ from cllm.core.notice import Notice
 from cllm.core.ports import Clock, Store
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, TextDelta
+from cllm.engine.optional_steps import OptionalSteps
 from cllm.engine.request import TurnEnded, TurnInput, TurnRequest, TurnStarted, TurnStorage
 from cllm.engine.request import TurnTarget as Target
 from cllm.server.recording.clients import identify_client
@@ -267,6 +269,7 @@ class ClientReplay:
             store, self._provider, clock=clock, new_id=lambda: f"id-{next(numbers):05}"
         )
         self.unrecorded: list[CllmError] = []
+        self.background: set[asyncio.Task[None]] = set()
 
     async def check_lists(self) -> None:
         """Side conversations are hidden from the default list, and nothing else is."""
@@ -310,7 +313,8 @@ class ClientReplay:
             storage=TurnStorage(system="dynamic"),
         )
         request = prepare_recorded(base, prompt, headers)
-        return request.with_storage(on_unrecorded=self.unrecorded.append)
+        steps = OptionalSteps(self.unrecorded.append, background=self.background)
+        return request.with_storage(optional_steps=steps)
 
     async def _run(
         self, turn: TurnRequest, reply: PlannedReply

@@ -1,5 +1,6 @@
 """A client that sends its whole history with every request, to an engine."""
 
+import asyncio
 from contextlib import aclosing
 from typing import Any
 
@@ -13,6 +14,7 @@ from cllm.core.message import Message, Role
 from cllm.core.notice import Notice
 from cllm.core.ports import Store
 from cllm.core.reply import Noticed
+from cllm.engine.optional_steps import OptionalSteps
 from cllm.engine.request import ClientHistory, ModelRoute, TurnEnded, TurnEvent, TurnStarted
 from cllm.engine.turn import Engine
 
@@ -44,6 +46,7 @@ class HistoryClient:
         self.conversation: str | None = None
         self.notices: list[Notice] = []
         self.unrecorded: list[CllmError] = []
+        self.background: set[asyncio.Task[None]] = set()
 
     def fork(self, history: ClientHistory) -> "HistoryClient":
         """Another client with the same transcript."""
@@ -80,12 +83,15 @@ class HistoryClient:
             skip_preload=True,
             visible=True,
             wait=0,
-            on_unrecorded=None if self.history.conversation else self.unrecorded.append,
+            optional_steps=None if self.history.conversation else self._make_steps(),
         )
         async with aclosing(self.engine.run_turn(request)) as events:
             async for event in events:
                 self._note(event)
                 yield event
+
+    def _make_steps(self) -> OptionalSteps:
+        return OptionalSteps(self.unrecorded.append, background=self.background)
 
     def _note(self, event: TurnEvent) -> None:
         if isinstance(event, TurnStarted):

@@ -1,13 +1,11 @@
 """Starts the turn of a client that sends its whole history in the conversation where it belongs."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from cllm.core.conversation import Branch, Turn
 from cllm.core.errors import (
-    CllmError,
     ConversationBusyError,
     ConversationExistsError,
     StoreUnavailableError,
@@ -20,8 +18,6 @@ from cllm.wire.path_digest import read_content
 
 MAX_ATTEMPTS = 3
 """How often a turn is placed again because the conversation changed meanwhile."""
-OPTIONAL_SECONDS = 2.0
-"""How long a reply waits for a store that is not needed for it."""
 
 TakeLease = Callable[[TurnRequest], Awaitable[Lease]]
 
@@ -39,17 +35,15 @@ async def place_turn(
     placer = _TurnPlacer(
         request, history, store=store, take_lease=take_lease, new_id=new_id, clock=clock
     )
-    on_unrecorded = request.storage.on_unrecorded
-    if on_unrecorded is None:
+    steps = request.storage.optional_steps
+    if steps is None:
         return await placer.place()
-    try:
-        async with asyncio.timeout(OPTIONAL_SECONDS):
-            return await placer.place()
-    except (CllmError, TimeoutError) as error:
-        slow = StoreUnavailableError("The store did not respond in time; the reply does not wait.")
-        on_unrecorded(error if isinstance(error, CllmError) else slow)
-        unrecorded = request.with_storage(ref=None, create=None)
-        return PlacedTurn(request=unrecorded, notices=(NOT_RECORDED,))
+    placed = await steps.run(placer.place(), when_late=placer.drop)
+    if placed is not None:
+        steps.restart_limit()
+        return placed
+    unrecorded = request.with_storage(ref=None, create=None)
+    return PlacedTurn(request=unrecorded, notices=(NOT_RECORDED,))
 
 
 class _TurnPlacer:
@@ -70,7 +64,7 @@ class _TurnPlacer:
         self._new_id = new_id
         self._clock = clock
         self._owner = request.storage.owner
-        self._is_optional = request.storage.on_unrecorded is not None
+        self._steps = request.storage.optional_steps
         self._contents = [read_content(message) for message in request.input.messages]
 
     async def place(self) -> PlacedTurn:
@@ -85,19 +79,21 @@ class _TurnPlacer:
                 new_id=self._new_id,
                 create=self._request.storage.create,
             )
+            if self._steps is not None and self._steps.is_late:
+                raise StoreUnavailableError("The turn has started without the store.")
             try:
                 placed = await self._start(placement)
             except ConversationExistsError:
                 # Another request has created it meanwhile.
                 continue
             except ConversationBusyError:
-                if not self._is_optional:
+                if self._steps is None:
                     raise
                 busy = placement
                 break
             if placed is not None:
                 return placed
-        if not self._is_optional:
+        if self._steps is None:
             raise ConversationBusyError(self._history.conversation or "")
         apart = self._place_apart(busy)
         await self._prepare(apart)
@@ -116,6 +112,11 @@ class _TurnPlacer:
         parent = Branch(conversation=busy.ref, sequence=0)
         messages = self._request.input.messages
         return new_placement(messages, self._history, self._new_id(), parent=parent)
+
+    async def drop(self, placed: PlacedTurn | None) -> None:
+        """Drop the turn of a lease that was taken too late."""
+        if placed is not None and placed.lease is not None:
+            await self._store.drop_turn(placed.lease)
 
     async def _start(self, placement: Placement) -> PlacedTurn | None:
         """Return None if the conversation has changed since it was placed."""

@@ -5,7 +5,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -26,9 +26,12 @@ from cllm.core.reply import (
     UsageReported,
     Verbatim,
 )
-from cllm.engine.request import Attempt, CountUsage, OnInterrupt, OnUnrecorded
+from cllm.engine.request import Attempt, CountUsage, OnInterrupt
 from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.window.tokens import estimate_usage, weights_for
+
+if TYPE_CHECKING:
+    from cllm.engine.optional_steps import OptionalSteps
 
 MIN_PAUSE = 0.05
 CUT_OFF_REASONS: tuple[StopReason, ...] = ("pause", "context_window")
@@ -171,8 +174,8 @@ class TurnRecorder(PartialTurn):
     """Context manager of a saved turn: renews its lease, and finishes the turn on exit.
 
     A cancellation saves it as incomplete, or as failed if no text of the reply has arrived. An
-    error saves it as failed if `saves_failures`, and deletes it otherwise. With `on_unrecorded`, an
-    error of the store is reported there and changes nothing.
+    error saves it as failed if `saves_failures`, and deletes it otherwise. With `steps`, saving is
+    optional: `count_unsaved` counts the usage of a reply that the store cannot save later.
     """
 
     def __init__(
@@ -183,11 +186,13 @@ class TurnRecorder(PartialTurn):
         clock: Clock,
         on_interrupt: OnInterrupt = "keep",
         saves_failures: bool = True,
-        on_unrecorded: OnUnrecorded | None = None,
+        steps: "OptionalSteps | None" = None,
+        count_unsaved: CountUsage | None = None,
     ) -> None:
         super().__init__()
         self._store = store
-        self._on_unrecorded = on_unrecorded
+        self._steps = steps
+        self._count_unsaved = count_unsaved
         self.lease = lease
         self._clock = clock
         self._on_interrupt = on_interrupt
@@ -203,16 +208,20 @@ class TurnRecorder(PartialTurn):
     async def complete(self, reply: ReplyFinished) -> Turn | None:
         """Save the turn; a reply that is paused or fills the context window is incomplete.
 
-        Returns None if it could not be saved and need not be.
+        Returns None if it could not be saved and need not be. A turn that is optional can be saved
+        later.
         """
         state: TurnState = "incomplete" if reply.stop_reason in CUT_OFF_REASONS else "complete"
-        try:
-            return await self._finish(state, reply=reply.message, usage=reply.usage)
-        except CllmError as error:
-            if self._on_unrecorded is None:
-                raise
-            self._on_unrecorded(error)
-            return None
+        turn = self._end_turn(state, reply=reply.message, usage=reply.usage)
+        if self._steps is None:
+            return await self._save(turn)
+
+        async def count_unless_saved(saved: Turn | None) -> None:
+            if saved is None and turn.usage is not None and self._count_unsaved is not None:
+                self._count_unsaved(turn.model or "", turn.usage, turn.cost)
+
+        saved = await self._steps.run(self._save(turn), when_late=count_unless_saved)
+        return turn if self._steps.is_late else saved
 
     async def __aenter__(self) -> Self:
         self._renewal.start()
@@ -224,15 +233,14 @@ class TurnRecorder(PartialTurn):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        leave = self._leave(error)
+        await (leave if self._steps is None else self._steps.run(leave))
+
+    async def _leave(self, error: BaseException | None) -> None:
         try:
             await self._renewal.stop()
         finally:
-            try:
-                await self._settle(error)
-            except CllmError as lost:
-                if self._on_unrecorded is None:
-                    raise
-                self._on_unrecorded(lost)
+            await self._settle(error)
 
     async def _settle(self, error: BaseException | None) -> None:
         if self._is_finished:
@@ -260,13 +268,13 @@ class TurnRecorder(PartialTurn):
 
     async def _finish_partial(self, state: TurnState, failure: TurnFailure) -> None:
         reply, usage = self._partial_reply(), self._usage_so_far()
-        await self._finish(state, reply=reply, usage=usage, failure=failure)
+        await self._save(self._end_turn(state, reply=reply, usage=usage, failure=failure))
 
     async def _drop(self) -> None:
         self._is_finished = True
         await self._run_step(self._store.drop_turn(self.lease))
 
-    async def _finish(
+    def _end_turn(
         self,
         state: TurnState,
         *,
@@ -277,14 +285,15 @@ class TurnRecorder(PartialTurn):
         turn = msgspec.structs.replace(
             self.lease.turn, state=state, ended_at=self._clock(), failure=failure
         )
-        opening: Opening | None = None
         if self._last_call is not None:
             turn = _add_results(turn, self._last_call, self._rounds, reply, usage)
-            opening = self._last_call[1].choice.opening
         notices = NoticeCollector((*turn.notices, *self._notices))
-        turn = msgspec.structs.replace(turn, notices=tuple(notices))
         self._is_finished = True
         self._partial_text.clear()
+        return msgspec.structs.replace(turn, notices=tuple(notices))
+
+    async def _save(self, turn: Turn) -> Turn:
+        opening = None if self._last_call is None else self._last_call[1].choice.opening
         await self._run_step(self._store.finish_turn(self.lease, turn, opening=opening))
         return turn
 

@@ -1,7 +1,7 @@
 """The request for a turn and the events of a turn, as values."""
 
 from collections.abc import Callable
-from typing import Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import msgspec
 from msgspec.structs import replace
@@ -19,11 +19,15 @@ from cllm.history.context import Context, ContextCommand
 from cllm.history.system_prompt import GivenPrompt, SystemChoice
 from cllm.window.strategies import Strategy
 
+if TYPE_CHECKING:
+    from cllm.engine.optional_steps import OptionalSteps
+
 OnInterrupt = Literal["keep", "discard"]
 Price = Callable[[Usage], float | None]
 CountUsage = Callable[[str, Usage, float | None], None]
 """Gets a model, its usage and the cost."""
 OnUnrecorded = Callable[[CllmError], None]
+"""Gets the error of a store that cannot save a turn that is only recorded."""
 NOT_RECORDED = Notice(
     code="not_recorded",
     message="This turn is not recorded, because the store cannot save it now.",
@@ -135,7 +139,7 @@ class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):
     - `count_unsaved`: gets the model, usage and cost of a stateless turn that does not complete.
     - `client_history`: `input.messages` is the whole history of a client. It is sent as it is; the
       conversation is found by it, and the new messages are saved.
-    - `on_unrecorded`: saving the turn is optional: gets the error of a store that cannot save it.
+    - `optional_steps`: saving the turn is optional: runs the store operations, with a time limit.
     """
 
     ref: str | None = None
@@ -155,7 +159,7 @@ class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):
     accept: Callable[[ReplyFinished], None] | None = None
     count_unsaved: CountUsage | None = None
     client_history: ClientHistory | None = None
-    on_unrecorded: OnUnrecorded | None = None
+    optional_steps: "OptionalSteps | None" = None
 
     @property
     def tail(self) -> Tail:
@@ -184,7 +188,7 @@ class StorageChanges(TypedDict, total=False):
     accept: Callable[[ReplyFinished], None] | None
     count_unsaved: CountUsage | None
     client_history: ClientHistory | None
-    on_unrecorded: OnUnrecorded | None
+    optional_steps: "OptionalSteps | None"
 
 
 class InputChanges(TypedDict, total=False):

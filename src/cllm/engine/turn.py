@@ -142,7 +142,8 @@ class Engine:
                 clock=self._clock,
                 on_interrupt=storage.on_interrupt,
                 saves_failures=storage.visible,
-                on_unrecorded=storage.on_unrecorded,
+                steps=storage.optional_steps,
+                count_unsaved=storage.count_unsaved,
             )
         async with recorder:
             for noticed in notices:
@@ -308,12 +309,9 @@ class Engine:
             return
         if conversation is not None and conversation.model not in (None, target.model):
             changes = Changes(model=target.model)
-            try:
-                await self._store.update(conversation.id, changes, owner=storage.owner)
-            except CllmError as error:
-                if storage.on_unrecorded is None:
-                    raise
-                storage.on_unrecorded(error)
+            update = self._store.update(conversation.id, changes, owner=storage.owner)
+            steps = storage.optional_steps
+            await (update if steps is None else steps.run(update))
 
     def _first_attempt(
         self,

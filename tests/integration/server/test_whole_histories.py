@@ -10,8 +10,12 @@ import msgspec
 import pytest
 from tests.fake_provider import FakeProvider
 from tests.server_app import ServerApp, open_server_app
+from tests.store_gates import block_method, wait_for_background
 
 from cllm.core.errors import StoreUnavailableError
+from cllm.core.ports import Changes
+from cllm.engine import optional_steps
+from cllm.engine.optional_steps import OptionalSteps
 
 CHAT = "/v1/chat/completions"
 LIST = "/v1/conversations"
@@ -60,15 +64,26 @@ async def recording(
         yield running
 
 
-async def send(server: ServerApp, messages: list[dict[str, Any]], **headers: str) -> Any:
+async def send(
+    server: ServerApp,
+    messages: list[dict[str, Any]],
+    *,
+    model: str = MODEL,
+    stream: bool = False,
+    **headers: str,
+) -> Any:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    body = {"model": MODEL, "messages": messages}
+    body = {"model": model, "messages": messages, "stream": stream}
     return await server("POST", CHAT, json=body, headers=named)
 
 
 async def texts_of(server: ServerApp, conversation: str) -> list[Any]:
     detail = await server.get(f"{LIST}/{conversation}")
     return [one["content"] for one in detail["messages"]]
+
+
+async def metrics_of(server: ServerApp) -> str:
+    return (await server("GET", "/metrics")).text
 
 
 def notice_codes(response: Any) -> list[str]:
@@ -294,6 +309,72 @@ async def test_the_error_response_of_a_recorded_turn_names_the_failed_turn(
     conversation, turn = (response.headers[f"X-{name}-ID"] for name in ("Conversation", "Turn"))
     detail = await recording.get(f"{LIST}/{conversation}/turns/{turn}")
     assert (detail["id"], detail["state"]) == (turn, "failed")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", ["find_paths", "begin_turn"])
+async def test_a_reply_does_not_wait_for_a_store_that_hangs_at_its_start(
+    recording: ServerApp, monkeypatch: pytest.MonkeyPatch, name: str, stream: bool
+) -> None:
+    monkeypatch.setattr(optional_steps, "OPTIONAL_SECONDS", 0.05)
+    gate = block_method(monkeypatch, recording.state.store, name)
+    response = await send(recording, [user("one")], stream=stream)
+    assert ("[DONE]" if stream else "echo: one") in response.text
+    assert notice_codes(response) == ["not_recorded"]
+    assert 'not_recorded_total{reason="StoreUnavailableError"} 1' in await metrics_of(recording)
+
+    gate.set()
+    await wait_for_background(recording.state.turns.background)
+    assert (await recording.get(LIST))["total"] == 0
+
+
+def limit_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the end of a reply wait a very short time; the start has more."""
+
+    def restart_limit(steps: OptionalSteps) -> None:
+        steps._seconds = 0.01
+
+    monkeypatch.setattr(OptionalSteps, "restart_limit", restart_limit)
+
+
+@pytest.mark.parametrize(
+    ("name", "stream"),
+    [("add_events", True), ("finish_turn", False), ("finish_turn", True), ("update", False)],
+)
+async def test_a_reply_does_not_wait_for_a_store_that_hangs_at_its_end(
+    recording: ServerApp, monkeypatch: pytest.MonkeyPatch, name: str, stream: bool
+) -> None:
+    conversation = (await send(recording, [user("one")])).headers["X-Conversation-ID"]
+    await recording.state.store.update(conversation, Changes(model=MODEL))
+    limit_end(monkeypatch)
+    gate = block_method(monkeypatch, recording.state.store, name)
+    history = [user("one"), reply("echo: one"), user("two")]
+    response = await send(recording, history, model="openai/gpt-other", stream=stream)
+    assert response.status_code == 200
+    assert recording.state.turns.background
+    assert 'not_recorded_total{reason="StoreUnavailableError"} 1' in await metrics_of(recording)
+
+    gate.set()
+    await wait_for_background(recording.state.turns.background)
+    assert response.headers["X-Conversation-ID"] == conversation
+    assert await texts_of(recording, conversation) == ["one", "echo: one", "two", "echo: two"]
+    stored = await recording.load(conversation)
+    assert stored.model == "openai/gpt-other"
+    assert [turn.state for turn in stored.turns] == ["complete", "complete"]
+
+
+async def test_a_late_turn_is_saved_when_the_server_stops(
+    tmp_path: Path, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_end(monkeypatch)
+    settings, store = settings_of(provider, record="auto"), f"sqlite:///{tmp_path}/c.db"
+    async with open_server_app(tmp_path, settings, store=store) as running:
+        gate = block_method(monkeypatch, running.state.store, "finish_turn")
+        response = await send(running, [user("one")])
+        asyncio.get_running_loop().call_later(0.1, gate.set)
+    async with open_server_app(tmp_path, settings, store=store) as running:
+        conversation = response.headers["X-Conversation-ID"]
+        assert await texts_of(running, conversation) == ["one", "echo: one"]
 
 
 async def test_titles_are_not_stored_and_side_requests_are_hidden(

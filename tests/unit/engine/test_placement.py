@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.history_client import HistoryClient, make_engine, user
+from tests.history_client import HistoryClient, make_engine, reply, user
 from tests.scripted_provider import ScriptedProvider
+from tests.store_gates import block_method, wait_for_background
 from tests.unit.engine.conftest import Clock
 
 from cllm.core.errors import ConversationBusyError, StoreUnavailableError
 from cllm.core.ports import NewConversation, TurnStart
-from cllm.engine import placement
+from cllm.engine import optional_steps, placement
 from cllm.engine.request import ClientHistory
 from cllm.stores.memory import MemoryStore
 
@@ -91,7 +92,7 @@ async def test_a_store_that_fails_or_is_slow_leaves_the_turn_unrecorded(
             raise error
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(placement, "OPTIONAL_SECONDS", 0.01)
+    monkeypatch.setattr(optional_steps, "OPTIONAL_SECONDS", 0.01)
     store = MemoryStore(clock=Clock())
     monkeypatch.setattr(store, "begin_turn", fail)
     client = make_client(store)
@@ -114,3 +115,60 @@ async def test_a_store_that_fails_is_an_error_for_a_conversation_with_an_id(
     client.messages = [user("one")]
     with pytest.raises(StoreUnavailableError):
         await client.request()
+
+
+async def test_a_lease_that_comes_too_late_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optional_steps, "OPTIONAL_SECONDS", 0.01)
+    store = MemoryStore(clock=Clock())
+    client = make_client(store)
+    await client.ask("one")
+    first = client.conversation
+    gate = block_method(monkeypatch, store, "begin_turn")
+    assert await client.ask("two") == "answer 2"
+    other = client.fork(ClientHistory(client="test", family="test:b"))
+    other.messages = []
+    assert await other.ask("three") == "answer 3"
+    assert [type(one) for one in client.unrecorded] == [StoreUnavailableError]
+
+    gate.set()
+    for tasks in (client.background, other.background):
+        await wait_for_background(tasks)
+    assert await client.conversations() == [first]
+    assert [turn.state for turn in (await store.load(str(first))).turns] == ["complete"]
+    client.messages = [user("one"), reply("answer 1"), user("again")]
+    await client.request()
+    assert client.conversation == first
+
+
+async def test_a_lookup_that_ends_too_late_starts_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(optional_steps, "OPTIONAL_SECONDS", 0.01)
+    store = MemoryStore(clock=Clock())
+    client = make_client(store)
+    gate = block_method(monkeypatch, store, "find_paths")
+    monkeypatch.setattr(store, "begin_turn", fail)
+    assert await client.ask("one") == "answer 1"
+
+    gate.set()
+    (late,) = client.background
+    await late
+
+
+async def test_a_request_cancelled_while_it_is_placed_leaves_no_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryStore(clock=Clock())
+    client = make_client(store)
+    gate = block_method(monkeypatch, store, "begin_turn")
+    request = asyncio.create_task(client.ask("one"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    request.cancel()
+    await asyncio.wait((request,))
+    assert request.cancelled()
+
+    gate.set()
+    await wait_for_background(client.background)
+    assert await client.conversations() == []

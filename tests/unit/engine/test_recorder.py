@@ -1,18 +1,27 @@
 """A turn is saved exactly once at its end, also when it is cancelled."""
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 from tests.scripted_provider import ScriptedProvider
+from tests.store_gates import block_method, wait_for_background
 from tests.virtual_time import loop_clock
 
 from cllm.core.conversation import Turn
-from cllm.core.errors import BrokenStreamError
+from cllm.core.errors import (
+    BrokenStreamError,
+    CllmError,
+    StaleLeaseError,
+    StoreUnavailableError,
+)
 from cllm.core.message import plain_message
 from cllm.core.ports import Clock, Lease, NewConversation, Opening, Store, TurnStart
 from cllm.core.prompt import Prompt
-from cllm.core.reply import ReplyFinished, TextDelta
+from cllm.core.reply import ReplyFinished, TextDelta, Usage
+from cllm.engine.optional_steps import OptionalSteps
 from cllm.engine.prompt_history import ModelContext
 from cllm.engine.recorder import MIN_PAUSE, TurnRecorder
 from cllm.engine.request import Attempt, ModelRoute, unknown_price
@@ -175,3 +184,96 @@ async def test_a_turn_is_saved_after_a_failed_renewal(clock, error: BaseExceptio
     assert isinstance(raised, OSError)
     assert raised.__context__ is error
     assert await states(store) == saved
+
+
+class OptionalTurn:
+    """A turn that is only recorded, in a store that waits; `counted` are the unsaved usages."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.store = store
+        self.gate = block_method(monkeypatch, store, "finish_turn")
+        self.errors: list[CllmError] = []
+        self.background: set[asyncio.Task[None]] = set()
+        self.counted: list[tuple[str, Usage]] = []
+
+    async def recorder(self, clock: Clock) -> TurnRecorder:
+        start = TurnStart(id="t", messages=(HELLO,))
+        lease = await self.store.begin_turn("demo", start, create=NewConversation(id="demo"))
+        recorder = TurnRecorder(
+            self.store,
+            lease,
+            clock=clock,
+            steps=OptionalSteps(self.errors.append, background=self.background),
+            count_unsaved=lambda model, usage, _: self.counted.append((model, usage)),
+        )
+        recorder.on_prompt(PROMPT, ATTEMPT)
+        recorder.on_event(TextDelta(text="Hi"))
+        return recorder
+
+    async def open_gate(self) -> None:
+        self.gate.set()
+        await wait_for_background(self.background)
+
+
+@pytest.mark.parametrize(
+    ("error", "saved"),
+    [
+        (None, [("complete", ["Hello", "Hi there"])]),
+        (BROKEN, [("failed", ["Hello", "Hi"])]),
+        (asyncio.CancelledError(), [("incomplete", ["Hello", "Hi"])]),
+    ],
+)
+async def test_an_optional_turn_ends_before_it_is_saved(
+    loop_clock, monkeypatch, error: BaseException | None, saved
+):
+    store = MemoryStore(clock=loop_clock)
+    turn = OptionalTurn(store, monkeypatch)
+    [raised] = await asyncio.gather(
+        end(await turn.recorder(loop_clock), error), return_exceptions=True
+    )
+
+    assert type(raised) is type(error)
+    assert [type(one) for one in turn.errors] == [StoreUnavailableError]
+    assert [state for state, _ in await states(store)] == ["running"]
+    await turn.open_gate()
+    assert await states(store) == saved
+    assert not turn.counted
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_a_late_turn_is_counted_only_if_it_is_not_saved(
+    loop_clock, monkeypatch, is_lost: bool
+):
+    store = MemoryStore(clock=loop_clock)
+    turn = OptionalTurn(store, monkeypatch)
+    recorder = await turn.recorder(loop_clock)
+    usage = Usage(input=3, output=2)
+    async with recorder:
+        completed = await recorder.complete(replace(REPLY, usage=usage))
+    assert completed is not None
+    if is_lost:
+        await store.drop_turn(recorder.lease)
+    await turn.open_gate()
+
+    assert turn.counted == ([("m", usage)] if is_lost else [])
+
+
+async def test_an_optional_turn_does_not_wait_for_the_renewal_of_its_lease(loop_clock, monkeypatch):
+    store = Renewing(clock=loop_clock)
+    gate = asyncio.Event()
+
+    async def renew_despite_cancel(lease: Lease) -> Lease:
+        store.tried.set()
+        while not gate.is_set():
+            with suppress(asyncio.CancelledError):
+                await gate.wait()
+        raise StaleLeaseError(lease.conversation.id)
+
+    monkeypatch.setattr(store, "renew_lease", renew_despite_cancel)
+    turn = OptionalTurn(store, monkeypatch)
+    turn.gate.set()
+    await end(await turn.recorder(loop_clock), after=store.tried)
+
+    assert await states(store) == [("complete", ["Hello", "Hi there"])]
+    gate.set()
+    await wait_for_background(turn.background)

@@ -6,6 +6,7 @@ import pytest
 from tests.turn_requests import make_turn_request
 
 from cllm.core.message import plain_message
+from cllm.engine.optional_steps import OptionalSteps
 from cllm.engine.request import InputChanges, StorageChanges, TurnInput, TurnStorage
 from cllm.window.strategies import ByTurns
 
@@ -35,4 +36,5 @@ def test_changes_of_one_part_leave_the_others():
     ("changes", "part"), [(StorageChanges, TurnStorage), (InputChanges, TurnInput)]
 )
 def test_the_keywords_of_changes_are_the_fields_of_their_part(changes, part):
-    assert get_type_hints(changes) == get_type_hints(part)
+    names = {"OptionalSteps": OptionalSteps}
+    assert get_type_hints(changes, localns=names) == get_type_hints(part, localns=names)

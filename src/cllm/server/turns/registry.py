@@ -33,10 +33,14 @@ class _Line:
 
 
 class TurnRegistry:
-    """Runs turns as tasks and notifies the clients that follow them."""
+    """Runs turns as tasks and notifies the clients that follow them.
+
+    `background`: store operations of turns that have not waited for them.
+    """
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
+        self.background: set[asyncio.Task[None]] = set()
         self._lines: dict[tuple[str, str], _Line] = {}
         self._changes: dict[TurnKey, asyncio.Event | None] = {}
         self._background: dict[TurnKey, asyncio.Task[None]] = {}
@@ -133,11 +137,13 @@ class TurnRegistry:
     async def _stop_turns(self, within: float) -> None:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=within)
-        remaining = list(self._tasks)
-        for task in remaining:
+        for task in self._tasks:
             task.cancel()
-        if remaining:
-            await asyncio.wait(remaining, timeout=SAVE_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SAVE_SECONDS):
+                # The end of a turn can add a background task.
+                while tasks := self._tasks | self.background:
+                    await asyncio.wait(tasks)
 
 
 def turn_key(lease: Lease) -> TurnKey:

@@ -8,10 +8,10 @@ only recorded runs as a stateless one.
 import asyncio
 import json
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import aclosing
 from itertools import accumulate
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -37,6 +37,9 @@ from cllm.server.turns.headers import CONVERSATION, FILES_PREFIX, NOTICE, TURN
 from cllm.server.turns.idempotency import Claim
 from cllm.server.turns.prepare import PreparedTurn, select_engine
 from cllm.wire.errors import MalformedError
+
+if TYPE_CHECKING:
+    from cllm.engine.optional_steps import OptionalSteps
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 MAX_NOTICES_LENGTH = 4096
@@ -90,6 +93,7 @@ class TurnTask:
         self._record = record
         self._log: EventLog | None = None
         self._lease: Lease | None = None
+        self._steps: OptionalSteps | None = None
         self._saved_events: list[bytes] = []
         self.body = b""
         self._notices = NoticeCollector(prepared.notices)
@@ -160,7 +164,8 @@ class TurnTask:
         engine = select_engine(self.prepared, self._state)
         request = self.prepared.request.with_storage(count_unsaved=self._count_usage)
         if request.storage.client_history is not None and not self._is_saved:
-            request = request.with_storage(on_unrecorded=self._on_unrecorded)
+            self._steps = self._make_steps()
+            request = request.with_storage(optional_steps=self._steps)
         try:
             async with (
                 asyncio.timeout(limits.turn_seconds) as limit,
@@ -196,7 +201,7 @@ class TurnTask:
         """Close the queue even after an exception: the response waits for it."""
         try:
             if self._log is not None:
-                await self._log.close()
+                await self._run_step(self._log.close())
             # If busy, the handler may run the turn in a branch with the same claim.
             may_branch = isinstance(self.failure, ConversationBusyError) and not self._is_released
             if not may_branch and (self.result is None or self._claim.saves_response):
@@ -250,9 +255,19 @@ class TurnTask:
                 self._log = EventLog(self.prepared.events, event.lease, on_save=turns.notify)
         self._started.set()
 
+    def _make_steps(self) -> "OptionalSteps":
+        from cllm.engine.optional_steps import OptionalSteps  # noqa: PLC0415 - only for recording
+
+        turns = self._state.turns
+        return OptionalSteps(self._on_unrecorded, background=turns.background)
+
     def _on_unrecorded(self, error: CllmError) -> None:
         self._record.record_unrecorded(error)
         self._notices.append(NOT_RECORDED)
+
+    async def _run_step(self, step: Coroutine[Any, Any, None]) -> None:
+        """Run a store operation; a turn that is only recorded waits a short time for it."""
+        await (step if self._steps is None else self._steps.run(step))
 
     def _record_model(self, model: str) -> None:
         self._record.model = model
@@ -262,7 +277,8 @@ class TurnTask:
         data = self._encoder.encode_event(event)
         if data:
             await self._put(self._record_event(data))
-            if self._log is not None:
+            # The reply of a turn that is only recorded does not wait for the store.
+            if self._log is not None and self._is_saved:
                 await self._log.make_room()
 
     def _record_event(self, data: bytes) -> bytes:
@@ -304,7 +320,7 @@ class TurnTask:
         elif self._claim.saves_response:
             self.body = self._encoder.encode_response(reply)
         if self._log is not None:
-            await self._log.flush()
+            await self._run_step(self._log.flush())
         if self._claim.saves_response and self._turn is not None:
             await self._claim.save_progress(*self._build_stored_response())
 

@@ -1,8 +1,10 @@
 """The turn registry: followers are notified; expired events and requests are deleted."""
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -208,3 +210,41 @@ async def test_a_background_turn_is_cancelled_by_its_key(lease: Lease):
     assert reasons == [("cancelled",)]
     registry.remove(lease)
     assert not await registry.cancel(turn_key(lease))
+
+
+async def test_the_stop_waits_for_store_operations_in_the_background(loop_clock: Clock):
+    turns, saved = TurnRegistry(), []
+
+    def add(work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        turns.background.add(task)
+        task.add_done_callback(turns.background.discard)
+
+    async def save(name: str) -> None:
+        await asyncio.sleep(SAVE_SECONDS / 3)
+        saved.append(name)
+
+    async def run_until_cancelled() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            add(save("cancelled turn"))
+
+    turns.start(run_until_cancelled())
+    await asyncio.sleep(0)
+    add(save("late turn"))
+    await turns.stop(within=0.01)
+
+    assert saved == ["late turn", "cancelled turn"]
+    assert not turns.background
+
+
+async def test_a_store_operation_in_the_background_does_not_block_the_stop(loop_clock: Clock):
+    turns = TurnRegistry()
+    turns.background.add(late := asyncio.create_task(asyncio.sleep(HOUR)))
+    started = loop_clock()
+    await turns.stop(within=7)
+
+    assert (loop_clock() - started).total_seconds() == pytest.approx(SAVE_SECONDS, 0.1)
+    assert not late.done()
+    late.cancel()
