@@ -67,13 +67,12 @@ async def recording(
 async def send(
     server: ServerApp,
     messages: list[dict[str, Any]],
-    *,
-    model: str = MODEL,
-    stream: bool = False,
+    fields: dict[str, Any] | None = None,
+    /,
     **headers: str,
 ) -> Any:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    body = {"model": model, "messages": messages, "stream": stream}
+    body = {"model": MODEL, "messages": messages, **(fields or {})}
     return await server("POST", CHAT, json=body, headers=named)
 
 
@@ -318,7 +317,7 @@ async def test_a_reply_does_not_wait_for_a_store_that_hangs_at_its_start(
 ) -> None:
     monkeypatch.setattr(optional_steps, "OPTIONAL_SECONDS", 0.05)
     gate = block_method(monkeypatch, recording.state.store, name)
-    response = await send(recording, [user("one")], stream=stream)
+    response = await send(recording, [user("one")], {"stream": stream})
     assert ("[DONE]" if stream else "echo: one") in response.text
     assert notice_codes(response) == ["not_recorded"]
     assert 'not_recorded_total{reason="StoreUnavailableError"} 1' in await metrics_of(recording)
@@ -349,7 +348,7 @@ async def test_a_reply_does_not_wait_for_a_store_that_hangs_at_its_end(
     limit_end(monkeypatch)
     gate = block_method(monkeypatch, recording.state.store, name)
     history = [user("one"), reply("echo: one"), user("two")]
-    response = await send(recording, history, model="openai/gpt-other", stream=stream)
+    response = await send(recording, history, {"model": "openai/gpt-other", "stream": stream})
     assert response.status_code == 200
     assert recording.state.turns.background
     assert 'not_recorded_total{reason="StoreUnavailableError"} 1' in await metrics_of(recording)
