@@ -321,7 +321,7 @@ class Engine:
         context: Context = NO_CONTEXT,
     ) -> Attempt:
         # A client that is only recorded has its own system prompt, as in a stateless request.
-        is_recorded = request.storage.on_unrecorded is not None
+        is_recorded = request.storage.optional_steps is not None
         choice = choose_system(
             None if is_recorded else conversation,
             request.input.system,
