@@ -17,6 +17,7 @@ from cllm.engine.turn import Engine
 from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL
 from cllm.server.http.limits import BodyQuota
 from cllm.server.http.request_log import SCOPE_KEY, RequestRecord
+from cllm.server.http.routes import Protocol
 from cllm.server.turns.registry import TurnRegistry, UsageCounter
 from cllm.settings.load import JSON, Settings, file_store, server_store
 from cllm.settings.sections import ServerSettings
@@ -44,9 +45,13 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiRequest(Request):
-    """`error_headers` are added to an error response."""
+    """`error_headers` are added to an error response.
+
+    `protocol` is that of the response, if it differs from that of the route.
+    """
 
     caller: Caller
+    protocol: Protocol | None = None
     error_headers: Mapping[str, str]
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, state: ServerState) -> None:

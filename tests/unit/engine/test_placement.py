@@ -147,7 +147,7 @@ async def test_a_lookup_that_ends_too_late_starts_no_turn(monkeypatch: pytest.Mo
     monkeypatch.setattr(optional_steps, "OPTIONAL_SECONDS", 0.01)
     store = MemoryStore(clock=Clock())
     client = make_client(store)
-    gate = block_method(monkeypatch, store, "find_paths")
+    gate = block_method(monkeypatch, store, "list_family")
     monkeypatch.setattr(store, "begin_turn", fail)
     assert await client.ask("one") == "answer 1"
 

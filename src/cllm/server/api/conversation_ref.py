@@ -1,6 +1,7 @@
 """Resolves the conversation ID in a path to a store and an owner.
 
-An ID is a UUID, `files:ID` for the folder of conversation files, or any ID that exists.
+An ID is a UUID, `conv_` and its digits, `files:ID` for the folder of conversation files, or any ID
+that exists.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from cllm.server.http.errors import ApiError
 from cllm.server.state import ApiRequest
 from cllm.server.turns.headers import FILES_PREFIX, NOTICE, UUID
 from cllm.server.turns.task import encode_notices
+from cllm.wire.responses.ids import read_conversation_id
 
 
 class StoreRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +53,8 @@ def find_store(name: str | None, request: ApiRequest) -> StoreRef:
 
 async def find_conversation(request: ApiRequest) -> ConversationRef:
     """Return the conversation in the path."""
-    public_id = request.path_params["conversation_id"]
+    path_id = request.path_params["conversation_id"]
+    public_id = read_conversation_id(path_id) or path_id
     state, owner = request.server, request.caller.owner
     if public_id.startswith(FILES_PREFIX):
         if state.files is None:

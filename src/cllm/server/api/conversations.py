@@ -52,6 +52,7 @@ from cllm.server.http.parameters import (
     SearchQuery,
     check_metadata,
     check_sequence,
+    decode,
     read_json,
     read_query,
     read_sequence,
@@ -95,10 +96,10 @@ async def list_conversations(request: ApiRequest) -> Response:
     return add_notices(response, hide_paths(page.notices, store_ref) + left_out)
 
 
-async def create_conversation(request: ApiRequest) -> Response:
-    """POST /v1/conversations."""
+async def create_conversation(request: ApiRequest, encoded: bytes) -> Response:
+    """POST /v1/conversations, with the body `encoded`."""
     state, owner = request.server, request.caller.owner
-    body = await read_json(request, NewBody, empty=NewBody())
+    body = decode(encoded, NewBody) if encoded else NewBody()
     new = NewConversation(
         id=state.new_id(),
         title=read_title(body.title),
@@ -187,12 +188,12 @@ async def change_conversation(request: ApiRequest) -> Response:
     else:
         changes = _read_changes(body)
         if changes.metadata is not msgspec.UNSET:
-            changes = await _preserve_deleted_responses(ref, changes)
+            changes = await preserve_deleted_responses(ref, changes)
         summary = await ref.store.update(ref.id, changes, owner=ref.owner)
     return json_response(view_summary(summary, ref.prefix))
 
 
-async def _preserve_deleted_responses(ref: ConversationRef, changes: Changes) -> Changes:
+async def preserve_deleted_responses(ref: ConversationRef, changes: Changes) -> Changes:
     """Return the changes with the list of deleted responses, which is not the client's."""
     stored = (await ref.store.summary(ref.id, owner=ref.owner)).metadata
     if DELETED_RESPONSES not in stored or isinstance(changes.metadata, msgspec.UnsetType):
@@ -215,12 +216,16 @@ async def delete_conversation(request: ApiRequest) -> Response:
     query = read_query(request, DeleteQuery)
     ref = await find_conversation(request)
     if query.permanent:
-        await ref.store.delete(ref.id, owner=ref.owner)
-        request.server.app.forget(ref.id)
-        await _forget_responses(ref, request)
+        await delete_permanently(ref, request)
     else:
         await ref.store.update(ref.id, Changes(archived=True), owner=ref.owner)
     return Response(status_code=204)
+
+
+async def delete_permanently(ref: ConversationRef, request: ApiRequest) -> None:
+    await ref.store.delete(ref.id, owner=ref.owner)
+    request.server.app.forget(ref.id)
+    await _forget_responses(ref, request)
 
 
 async def branch_conversation(request: ApiRequest) -> Response:
@@ -236,10 +241,13 @@ async def branch_conversation(request: ApiRequest) -> Response:
 async def delete_messages(request: ApiRequest) -> Response:
     """DELETE /v1/conversations/{conversation_id}/messages/{message}: and all later ones."""
     ref = await find_conversation(request)
-    sequence = read_sequence(request.path_params["message"])
+    await delete_from(ref, read_sequence(request.path_params["message"]), request)
+    return Response(status_code=204)
+
+
+async def delete_from(ref: ConversationRef, sequence: int, request: ApiRequest) -> None:
     await ref.store.delete_from(ref.id, sequence, owner=ref.owner)
     await _forget_responses(ref, request)
-    return Response(status_code=204)
 
 
 async def _forget_responses(ref: ConversationRef, request: ApiRequest) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from cllm.server.api.response_views import list_input, list_output
+from cllm.server.api.response_views import find_item
 from cllm.server.http.errors import ApiError
 from cllm.server.state import ApiRequest
 from cllm.server.turns.previous_response import StoredResponse, load_response
@@ -14,15 +14,15 @@ from cllm.wire.responses.ids import ResponseKey, read_item_id
 REFERENCE = "item_reference"
 
 
-async def resolve_references(body: bytes, request: ApiRequest) -> bytes:
+async def resolve_references(body: bytes, request: ApiRequest, *, field: str = "input") -> bytes:
     """Return the body with the items; raise ApiError for an item that is not stored."""
     fields = decode_body(body)
-    items = fields.get("input")
+    items = fields.get(field)
     if not isinstance(items, list) or not any(map(is_reference, items)):
         return body
-    reader = _ItemReader(request)
+    reader = _ItemReader(request, field)
     resolved = [await reader.read(item.get("id")) if is_reference(item) else item for item in items]
-    return msgspec.json.encode({**fields, "input": resolved})
+    return msgspec.json.encode({**fields, field: resolved})
 
 
 def is_reference(item: Any) -> bool:
@@ -33,18 +33,19 @@ def is_reference(item: Any) -> bool:
 
 
 class _ItemReader:
-    def __init__(self, request: ApiRequest) -> None:
+    def __init__(self, request: ApiRequest, field: str) -> None:
         self._request = request
+        self._field = field
         self._found: dict[ResponseKey, StoredResponse | None] = {}
 
     async def read(self, item_id: Any) -> Any:
         key = read_item_id(item_id) if isinstance(item_id, str) else None
         found = None if key is None else await self._load(key.response)
-        if key is not None and found is not None:
-            items = list_input(found) if key.is_input else list_output(found)
-            if key.index < len(items):
-                return items[key.index]
-        raise ApiError("item_not_found", f"Item with id '{item_id}' not found.", param="input")
+        item = None if key is None or found is None else find_item(found, key)
+        if item is None:
+            message = f"Item with id '{item_id}' not found."
+            raise ApiError("item_not_found", message, param=self._field)
+        return item
 
     async def _load(self, key: ResponseKey) -> StoredResponse | None:
         if key not in self._found:

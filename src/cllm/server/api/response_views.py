@@ -13,7 +13,7 @@ from cllm.server.turns.previous_response import StoredResponse
 from cllm.wire.convert import parts_of
 from cllm.wire.messages import to_delta
 from cllm.wire.openai.options import Fields
-from cllm.wire.responses.ids import make_item_id, make_response_id
+from cllm.wire.responses.ids import ItemKey, make_item_id, make_response_id
 from cllm.wire.responses.parts import DIALECT, encode_items, item_kind
 from cllm.wire.responses.response_encoder import (
     ResponseFields,
@@ -29,6 +29,10 @@ ITEM_PREFIXES = {
     "function_call": "fc",
     "function_call_output": "fco",
     "reasoning": "rs",
+}
+BLOCK_DEFAULTS: dict[Any, tuple[tuple[str, Any], ...]] = {
+    "input_image": (("detail", "auto"),),
+    "output_text": (("annotations", ()),),
 }
 ERROR_CODES = {"RateLimitedError": "rate_limited", "QuotaExceededError": "insufficient_quota"}
 """The codes of the errors that OpenAI distinguishes, by the code of a turn's failure."""
@@ -97,6 +101,40 @@ def list_input(found: StoredResponse) -> list[Fields]:
     return [_complete_item(item, index, response_id) for index, item in enumerate(items)]
 
 
+def list_items(found: StoredResponse) -> list[tuple[int, Any]]:
+    """Return all items of the turn, each with the index of its message.
+
+    A turn without a model was added by a client: its last reply is input too.
+    """
+    turn, response_id = found.turn, _heading(found).id
+    has_output = turn.model is not None and _find_reply(turn) is not None
+    messages = turn.messages[:-1] if has_output else turn.messages
+    inputs = [(n, item) for n, message in enumerate(messages) for item in _iterate_items(message)]
+    items: list[tuple[int, Any]] = [
+        (ordinal, _complete_item(item, index, response_id))
+        for index, (ordinal, item) in enumerate(inputs)
+    ]
+    if has_output:
+        items.extend((len(messages), item) for item in _iterate_output(found, response_id))
+    return items
+
+
+def _iterate_output(found: StoredResponse, response_id: str) -> Iterator[Fields]:
+    for index, item in enumerate(list_output(found)):
+        # Servers with OpenAI's API can omit the id.
+        prefix = ITEM_PREFIXES.get(item_kind(item), "msg")
+        yield {"id": make_item_id(prefix, response_id, index), **item}
+
+
+def find_item(found: StoredResponse, key: ItemKey) -> Any:
+    """Return the item, or None.
+
+    An item that was input is the last reply after later messages of its turn are deleted.
+    """
+    items = [item for _, item in list_items(found)] if key.is_input else list_output(found)
+    return items[key.index] if key.index < len(items) else None
+
+
 def _iterate_items(message: Message) -> Iterator[Fields]:
     fields = message.json()
     content = fields.get("content")
@@ -114,12 +152,19 @@ def _complete_item(item: Fields, index: int, response_id: str) -> Fields:
     item = {"id": item_id, "type": kind, **item}
     if kind != "reasoning":
         item.setdefault("status", "completed")
-    if kind == "message" and isinstance(item.get("content"), str):
-        block: Fields = {"type": "input_text", "text": item["content"]}
-        if item.get("role") == "assistant":
-            block = {"type": "output_text", "text": item["content"], "annotations": []}
-        item["content"] = [block]
+    content = item.get("content")
+    if kind == "message" and isinstance(content, str):
+        block_type = "output_text" if item.get("role") == "assistant" else "input_text"
+        content = [{"type": block_type, "text": content}]
+    if kind == "message" and isinstance(content, list):
+        item["content"] = [_complete_block(block) for block in content]
     return item
+
+
+def _complete_block(block: Any) -> Any:
+    """Return the block with the fields that OpenAI's always have."""
+    defaults = BLOCK_DEFAULTS.get(block.get("type")) if isinstance(block, dict) else None
+    return block if defaults is None else {**block, **{k: block.get(k, v) for k, v in defaults}}
 
 
 def _heading(found: StoredResponse) -> ResponseFields:

@@ -1,8 +1,8 @@
 """Stored responses of the Responses API: reading, following, deleting and cancelling them."""
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Annotated, Literal
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Annotated, Any, Literal
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
@@ -134,8 +134,12 @@ async def list_input_items(request: ApiRequest) -> Response:
     """GET /v1/responses/{response_id}/input_items."""
     query = read_query(request, InputItemsQuery)
     items = list_input(await find_response(request))
-    if query.order == "desc":
-        items.reverse()
+    return json_body(page_items(items, query))
+
+
+def page_items(items: list[Any], query: InputItemsQuery) -> dict[str, Any]:
+    """Return one page of the items, which are in the order of the conversation."""
+    items = items[::-1] if query.order == "desc" else items
     ids = [item["id"] for item in items]
     if query.after is not None:
         if query.after not in ids:
@@ -146,14 +150,17 @@ async def list_input_items(request: ApiRequest) -> Response:
             )
         items = items[ids.index(query.after) + 1 :]
     page = items[: query.limit]
-    body = {
+    return view_page(page, has_more=len(items) > len(page))
+
+
+def view_page(page: Sequence[Any], *, has_more: bool = False) -> dict[str, Any]:
+    return {
         "object": "list",
         "data": page,
         "first_id": page[0]["id"] if page else None,
         "last_id": page[-1]["id"] if page else None,
-        "has_more": len(items) > len(page),
+        "has_more": has_more,
     }
-    return json_body(body)
 
 
 async def find_response(request: ApiRequest) -> StoredResponse:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 
 from starlette.applications import Starlette
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -23,11 +24,19 @@ from cllm.server.http.errors import (
 from cllm.server.http.metrics import Metrics
 from cllm.server.http.middleware import RequestMiddleware, read_host_rules
 from cllm.server.http.request_log import log_in_thread
-from cllm.server.http.routes import ROUTES, HttpRoute
+from cllm.server.http.routes import OPENAI_ID, ROUTES, HttpRoute
 from cllm.server.http.tracing import find_span_starter
 from cllm.server.state import ApiRequest, ServerState
 from cllm.server.turns.registry import delete_expired_events
 from cllm.wire.errors import MalformedError
+from cllm.wire.responses.ids import CONVERSATION_ID
+
+
+class _OpenAIIdConvertor(StringConvertor):
+    regex = CONVERSATION_ID.pattern
+
+
+register_url_convertor(OPENAI_ID, _OpenAIIdConvertor())
 
 ERROR_ENCODERS = {
     "openai": openai_error_response,
@@ -70,7 +79,7 @@ class Endpoint:
         await response(scope, receive, send)
 
     def _find_encoder(self, request: ApiRequest) -> Callable[[RequestError], EncodedResponse]:
-        protocol = self._row.protocol
+        protocol = request.protocol or self._row.protocol
         if protocol == "either":
             protocol = "anthropic" if request.has_anthropic_version else "openai"
         return ERROR_ENCODERS[protocol]

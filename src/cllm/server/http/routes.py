@@ -28,10 +28,15 @@ class HttpRoute(msgspec.Struct, frozen=True):
         return (self.path.removeprefix("/v1"),) if self.path in WITHOUT_VERSION else ()
 
 
+OPENAI_ID = "openai"
+"""The type of a path parameter: the ID of a conversation in OpenAI's format."""
 RESPONSE = "/v1/responses/{response_id}"
 CONVERSATIONS = "/v1/conversations"
 CONVERSATION = f"{CONVERSATIONS}/{{conversation_id}}"
 MESSAGE = f"{CONVERSATION}/messages/{{message}}"
+OPENAI_CONVERSATION = f"{CONVERSATIONS}/{{conversation_id:{OPENAI_ID}}}"
+ITEMS = f"{CONVERSATION}/items"
+ITEM = f"{ITEMS}/{{item_id}}"
 TURN = f"{CONVERSATION}/turns/{{turn_id}}"
 
 WITHOUT_VERSION = (
@@ -69,13 +74,42 @@ ROUTES = (
     HttpRoute("GET", "/v1/models/{model:path}", "api.models:get_model", "caller", "either"),
     HttpRoute("GET", "/v1/usage", "api.usage:get_usage", "caller"),
     HttpRoute("GET", CONVERSATIONS, "api.conversations:list_conversations", "caller"),
-    HttpRoute("POST", CONVERSATIONS, "api.conversations:create_conversation", "caller"),
+    HttpRoute("POST", CONVERSATIONS, "api.openai_conversations:create_conversation", "caller"),
     HttpRoute("GET", f"{CONVERSATIONS}/search", "api.conversations:search_conversations", "caller"),
     HttpRoute("GET", "/v1/messages/search", "api.conversations:search_conversations", "caller"),
     HttpRoute("POST", f"{CONVERSATIONS}/import", "api.exports:import_conversation", "caller"),
-    HttpRoute("GET", CONVERSATION, "api.conversations:get_conversation", "caller"),
+    HttpRoute(
+        "POST",
+        OPENAI_CONVERSATION,
+        "api.openai_conversations:update_conversation",
+        "caller",
+        "responses",
+    ),
+    HttpRoute("GET", CONVERSATION, "api.openai_conversations:get_conversation", "caller"),
     HttpRoute("PATCH", CONVERSATION, "api.conversations:change_conversation", "caller"),
-    HttpRoute("DELETE", CONVERSATION, "api.conversations:delete_conversation", "caller"),
+    HttpRoute("DELETE", CONVERSATION, "api.openai_conversations:delete_conversation", "caller"),
+    HttpRoute(
+        "GET",
+        ITEMS,
+        "api.conversation_items:list_conversation_items",
+        "caller",
+        "responses",
+    ),
+    HttpRoute(
+        "POST",
+        ITEMS,
+        "api.conversation_items:create_conversation_items",
+        "caller",
+        "responses",
+    ),
+    HttpRoute("GET", ITEM, "api.conversation_items:get_conversation_item", "caller", "responses"),
+    HttpRoute(
+        "DELETE",
+        ITEM,
+        "api.conversation_items:delete_conversation_item",
+        "caller",
+        "responses",
+    ),
     HttpRoute("POST", f"{CONVERSATION}/branch", "api.conversations:branch_conversation", "caller"),
     HttpRoute("GET", f"{CONVERSATION}/export", "api.exports:export_conversation", "caller"),
     HttpRoute("GET", MESSAGE, "api.conversations:get_message", "caller"),

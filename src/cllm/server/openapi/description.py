@@ -14,7 +14,7 @@ from starlette.responses import Response
 from cllm import __version__
 from cllm.server.http.errors import JSON, STATUS_BY_CODE
 from cllm.server.http.routes import ROUTES, HttpRoute
-from cllm.server.openapi.operations import EVENT_STREAM, OPERATIONS, Operation
+from cllm.server.openapi.operations import EVENT_STREAM, OPERATIONS, OpenAIVariant, Operation
 
 Schema = dict[str, Any]
 
@@ -22,7 +22,8 @@ PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 REF_TEMPLATE = "#/components/schemas/{name}"
 TEXT: Schema = {"type": "string"}
 PATTERNS = {
-    "conversation_id": "^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|files:[A-Za-z0-9_-]{1,128})$",
+    "conversation_id": "^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|conv_[0-9a-f]{32}|"
+    "files:[A-Za-z0-9_-]{1,128})$",
     "turn_id": "^[A-Za-z0-9_-]{1,128}$",
 }
 # Links from a new conversation, for tools that explore the API.
@@ -103,10 +104,17 @@ def _describe_operation(row: HttpRoute, operation: Operation) -> dict[str, Any]:
     if operation.body is not None:
         description["requestBody"] = {
             "required": operation.body_required,
-            "content": {JSON: {"schema": _schema_for(operation.body)}},
+            "content": {JSON: {"schema": _describe_body(operation.body, operation.openai)}},
         }
     description["security"] = [] if row.access == "anyone" else [{}, {"bearer": []}, {"apiKey": []}]
     return description
+
+
+def _describe_body(kind: type[msgspec.Struct] | str, openai: OpenAIVariant | None) -> Schema:
+    schema = _schema_for(kind)
+    if openai is None or openai.body is None:
+        return schema
+    return {"anyOf": [schema, _ref(openai.body)]}
 
 
 def _schema_for(kind: type[msgspec.Struct] | str) -> Schema:
@@ -156,10 +164,26 @@ def _describe_responses(row: HttpRoute, operation: Operation) -> dict[str, Any]:
     envelope = _ref("AnthropicError" if row.protocol == "anthropic" else "Error")
     content = {JSON: {"schema": envelope}}
     responses: dict[str, Any] = {str(operation.status): _describe_success(operation)}
+    _add_openai_response(responses, operation.openai)
     for status, codes in sorted(_codes_by_status(row, operation).items()):
         responses[str(status)] = {"description": ", ".join(codes), "content": content}
     responses["default"] = {"description": "Another error.", "content": content}
     return responses
+
+
+def _add_openai_response(responses: dict[str, Any], openai: OpenAIVariant | None) -> None:
+    if openai is None:
+        return
+    schema = _ref(openai.response)
+    own = responses.get(str(openai.status))
+    if own is None:
+        phrase = HTTPStatus(openai.status).phrase
+        responses[str(openai.status)] = {
+            "description": phrase,
+            "content": {JSON: {"schema": schema}},
+        }
+    else:
+        own["content"][JSON] = {"schema": {"anyOf": [own["content"][JSON]["schema"], schema]}}
 
 
 def _codes_by_status(row: HttpRoute, operation: Operation) -> dict[int, list[str]]:

@@ -12,10 +12,23 @@ from cllm.server.api.turns import PromptView
 from cllm.server.api.usage import UsageListView
 from cllm.server.http import parameters
 from cllm.server.http.errors import JSON
-from cllm.server.http.routes import CONVERSATION, CONVERSATIONS, MESSAGE, RESPONSE, TURN
+from cllm.server.http.routes import (
+    CONVERSATION,
+    CONVERSATIONS,
+    ITEM,
+    ITEMS,
+    MESSAGE,
+    OPENAI_CONVERSATION,
+    RESPONSE,
+    TURN,
+)
 
 EVENT_STREAM = "text/event-stream"
 SEQUENCE_CODES = ("sequence_not_found", "invalid_sequence_number")
+OPENAI_PATH = {
+    "conversation_id": "^(conv_[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$",
+    "item_id": "^[A-Za-z0-9_-]{1,200}$",
+}
 RESPONSE_PATH = {"response_id": "^resp_[0-9a-f]{64}$"}
 COMPLETION_CODES = (
     "invalid_conversation_id",
@@ -42,6 +55,14 @@ COMPLETION_HEADERS = (
 )
 
 
+class OpenAIVariant(msgspec.Struct, frozen=True):
+    """The body and the response of a route in OpenAI's format, in addition to its own."""
+
+    response: str
+    body: str | None = None
+    status: int = 200
+
+
 class Operation(msgspec.Struct, frozen=True):
     """One route. A type is a class or a name in `schemas.json`.
 
@@ -57,6 +78,7 @@ class Operation(msgspec.Struct, frozen=True):
     body_required: bool = True
     response: type[msgspec.Struct] | str | None = None
     status: int = 200
+    openai: OpenAIVariant | None = None
     media_type: str = JSON
     other_media: dict[str, str] = msgspec.field(default_factory=dict)
     codes: tuple[str, ...] = ()
@@ -187,12 +209,13 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", CONVERSATIONS): Operation(
         "createConversation",
         "conversations",
-        "Create an empty conversation.",
+        "Create a conversation; in OpenAI's format with `items`, or from OpenAI's SDK.",
         body=parameters.NewBody,
         body_required=False,
         response=views.SummaryView,
         status=201,
-        codes=("request_too_large",),
+        openai=OpenAIVariant("OpenAIConversation", body="NewOpenAIConversation"),
+        codes=("request_too_large", "item_not_found"),
     ),
     ("GET", f"{CONVERSATIONS}/search"): Operation(
         "searchConversations",
@@ -220,9 +243,10 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", CONVERSATION): Operation(
         "getConversation",
         "conversations",
-        "Get a conversation with its messages.",
+        "Get a conversation with its messages; without them if the ID has OpenAI's format.",
         query=parameters.DetailQuery,
         response=views.DetailView,
+        openai=OpenAIVariant("OpenAIConversation"),
     ),
     ("PATCH", CONVERSATION): Operation(
         "changeConversation",
@@ -235,10 +259,59 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("DELETE", CONVERSATION): Operation(
         "deleteConversation",
         "conversations",
-        "Archive a conversation, or delete it permanently.",
+        "Archive a conversation, or delete it permanently: always, if the ID has OpenAI's format.",
         query=parameters.DeleteQuery,
         status=204,
+        openai=OpenAIVariant("DeletedConversation"),
         codes=("conversation_busy",),
+    ),
+    ("POST", OPENAI_CONVERSATION): Operation(
+        "updateConversation",
+        "conversations",
+        "Change the metadata of a conversation, in OpenAI's format.",
+        body="OpenAIMetadata",
+        response="OpenAIConversation",
+        codes=(
+            "conversation_not_found",
+            "conversation_busy",
+            "request_too_large",
+            "validation_error",
+        ),
+        path={"conversation_id": "^conv_[0-9a-f]{32}$"},
+    ),
+    ("GET", ITEMS): Operation(
+        "listItems",
+        "conversations",
+        "List the items of a conversation, newest first.",
+        query=InputItemsQuery,
+        response="ItemList",
+        codes=("item_not_found",),
+        path=OPENAI_PATH,
+    ),
+    ("POST", ITEMS): Operation(
+        "createItems",
+        "conversations",
+        "Add items to a conversation, without a call of a model.",
+        body="NewItems",
+        response="ItemList",
+        codes=("item_not_found", "conversation_busy", "request_too_large", "validation_error"),
+        path=OPENAI_PATH,
+    ),
+    ("GET", ITEM): Operation(
+        "getItem",
+        "conversations",
+        "Get one item of a conversation.",
+        response="Item",
+        codes=("item_not_found",),
+        path=OPENAI_PATH,
+    ),
+    ("DELETE", ITEM): Operation(
+        "deleteItem",
+        "conversations",
+        "Delete the last item of a conversation.",
+        response="OpenAIConversation",
+        codes=("item_not_found", "invalid_request", "conversation_busy"),
+        path=OPENAI_PATH,
     ),
     ("POST", f"{CONVERSATION}/branch"): Operation(
         "branchConversation",

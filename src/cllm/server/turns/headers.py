@@ -11,7 +11,7 @@ from cllm.core.conversation import is_valid_id
 from cllm.core.notice import Notice
 from cllm.core.secret import CallersKey, Secret
 from cllm.server.http.errors import ApiError
-from cllm.wire.responses.ids import ResponseKey
+from cllm.wire.responses.ids import ResponseKey, read_conversation_id
 
 CONVERSATION = "X-Conversation-ID"
 TURN = "X-Turn-ID"
@@ -156,6 +156,8 @@ def read_mode(value: str, *, param: str = CONVERSATION) -> Mode:
         return START_CONVERSATION
     if UUID.fullmatch(value):
         return ContinueConversation(value.lower())
+    if openai_id := read_conversation_id(value):
+        return ContinueConversation(openai_id)
     if value == AUTO:
         return FIND_CONVERSATION
     if value.startswith(FILES_PREFIX) and is_valid_id(value.removeprefix(FILES_PREFIX)):

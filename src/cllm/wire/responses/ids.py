@@ -1,7 +1,8 @@
-"""The ids of responses and items that this server generates.
+"""The ids of conversations, responses and items in OpenAI's format.
 
-The id of a response has the ids of its conversation and turn, so that no index is needed. The id of
-an item has those of its response, and its index in the output, or `i` and its index in the input.
+The id of a conversation is `conv_` and the digits of its UUID. The id of a response has the ids of
+its conversation and turn, so that no index is needed. The id of an item has those of its response,
+and its index in the output, or `i` and its index in the input.
 """
 
 import re
@@ -9,10 +10,12 @@ from uuid import UUID
 
 import msgspec
 
+CONVERSATION_PREFIX = "conv_"
 RESPONSE_PREFIX = "resp_"
 # For the reasoning of other models, which OpenAI does not accept back.
 GENERATED_REASONING = "rs_cllm"
 HEX = r"([0-9a-f]{32})"
+CONVERSATION_ID = re.compile(rf"conv_{HEX}", re.ASCII)
 RESPONSE_ID = re.compile(rf"resp_{HEX}{HEX}", re.ASCII)
 ITEM_ID = re.compile(rf"[a-z]+(?:_[a-z]+)*_{HEX}{HEX}_(i?)([0-9]{{1,9}})", re.ASCII)
 UUID_HEX = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII)
@@ -29,6 +32,16 @@ class ItemKey(msgspec.Struct, frozen=True, kw_only=True):
     response: ResponseKey
     index: int
     is_input: bool
+
+
+def make_conversation_id(conversation: str) -> str:
+    return f"{CONVERSATION_PREFIX}{conversation}".replace("-", "")
+
+
+def read_conversation_id(conversation_id: str) -> str | None:
+    """Return the UUID; None if the id is not in OpenAI's format."""
+    match = CONVERSATION_ID.fullmatch(conversation_id)
+    return None if match is None else str(UUID(match[1]))
 
 
 def make_response_id(conversation: str, turn: str) -> str | None:

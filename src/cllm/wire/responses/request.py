@@ -52,7 +52,7 @@ from cllm.wire.responses.parts import (
     item_kind,
 )
 
-__all__ = ["decode_options", "decode_request", "encode_options", "encode_request"]
+__all__ = ["decode_items", "decode_options", "decode_request", "encode_options", "encode_request"]
 
 ROLES: dict[str, Role] = {
     "assistant": "assistant",
@@ -112,16 +112,22 @@ def _decode_input(body: bytes, value: Any) -> Iterator[Message]:
         return
     if not isinstance(value, list):
         raise FieldError("input", "must be a string or a list of items")
-    roles = [_check_item(item, f"input[{index}]") for index, item in enumerate(value)]
-    raws = map(bytes, _input_decoder.decode(body).input)
-    for role, group in groupby(zip(roles, raws, strict=True), key=lambda pair: pair[0]):
-        items = [raw for _, raw in group]
+    yield from decode_items(_input_decoder.decode(body).input, value, path="input")
+
+
+def decode_items(
+    raws: Sequence[msgspec.Raw], items: Sequence[Any], *, path: str
+) -> Iterator[Message]:
+    """Yield the messages of items, which are decoded in `items`; `path` is for errors."""
+    roles = [_check_item(item, f"{path}[{index}]") for index, item in enumerate(items)]
+    for role, group in groupby(zip(roles, map(bytes, raws), strict=True), key=lambda pair: pair[0]):
+        run = [raw for _, raw in group]
         if role == "assistant":
-            yield _items_message(role, *items)
+            yield _items_message(role, *run)
         elif role == "tool":
-            yield from (_items_message(role, item) for item in items)
+            yield from (_items_message(role, item) for item in run)
         else:
-            yield from (Message(role=role, raw=item, dialect=DIALECT) for item in items)
+            yield from (Message(role=role, raw=item, dialect=DIALECT) for item in run)
 
 
 def _items_message(role: Role, *items: bytes) -> Message:

@@ -19,6 +19,7 @@ PUBLIC = {"/health", "/ready", "/openapi.json", "/docs"}
 def build_url(path: str, conversation: str = UNKNOWN, turn: str = UNKNOWN) -> str:
     return (
         path.replace("{conversation_id}", conversation)
+        .replace("{conversation_id:openai}", f"conv_{conversation}".replace("-", ""))
         .replace("{message}", "1")
         .replace("{turn_id}", turn)
         .replace("{model:path}", "openai/gpt-test")

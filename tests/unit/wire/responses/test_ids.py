@@ -6,8 +6,10 @@ from cllm.wire.responses.ids import (
     ItemKey,
     ResponseKey,
     is_generated_id,
+    make_conversation_id,
     make_item_id,
     make_response_id,
+    read_conversation_id,
     read_item_id,
     read_response_id,
 )
@@ -16,6 +18,16 @@ CONVERSATION = "0d9e4a54-6f5b-4a5e-9a0e-3f1d7a6f2b11"
 TURN = "34364889-f9dc-4fe9-bd9e-3186a8777205"
 KEY = ResponseKey(conversation=CONVERSATION, turn=TURN)
 RESPONSE = "resp_0d9e4a546f5b4a5e9a0e3f1d7a6f2b1134364889f9dc4fe9bd9e3186a8777205"
+
+
+def test_the_id_of_a_conversation_has_the_digits_of_its_uuid():
+    assert make_conversation_id(CONVERSATION) == "conv_0d9e4a546f5b4a5e9a0e3f1d7a6f2b11"
+    assert read_conversation_id("conv_0d9e4a546f5b4a5e9a0e3f1d7a6f2b11") == CONVERSATION
+
+
+@pytest.mark.parametrize("text", ["", "conv_cats", CONVERSATION, f"conv_{CONVERSATION}"])
+def test_another_text_is_no_conversation_id(text):
+    assert read_conversation_id(text) is None
 
 
 def test_the_id_of_a_response_has_conversation_and_turn():
