@@ -117,9 +117,12 @@ def refer(case: Any, server: Server) -> None:
         "conversation_id": begun.conversation,
         "turn_id": begun.headers["x-turn-id"],
         "response_id": f"resp_{begun.conversation}{begun.headers['x-turn-id']}".replace("-", ""),
+        "item_id": f"msg_{begun.conversation}{begun.headers['x-turn-id']}_0".replace("-", ""),
         "message": "1",
         "model": MODEL,
     }
+    if str((case.path_parameters or {}).get("conversation_id")).startswith("conv_"):
+        known["conversation_id"] = f"conv_{begun.conversation}".replace("-", "")
     for name in case.path_parameters or {}:
         case.path_parameters[name] = known[name]
     (case.query or {}).pop("cursor", None)

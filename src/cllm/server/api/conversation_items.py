@@ -71,7 +71,9 @@ def _view_items(conversation: StoredConversation, query: InputItemsQuery) -> Res
 async def create_conversation_items(request: ApiRequest) -> Response:
     """POST /v1/conversations/{conversation_id}/items: one turn, without a call of a model."""
     ref = find_openai_conversation(request)
-    await ref.store.summary(ref.id, owner=ref.owner)
+    summary = await ref.store.summary(ref.id, owner=ref.owner)
+    if summary.archived_at is not None:
+        raise ConversationNotFoundError(ref.id)
     encoded = await read_body(request, request.server.body_quota)
     body = decode(encoded, NewItemsBody)
     items = await decode_new_items(encoded, body.items, request)
