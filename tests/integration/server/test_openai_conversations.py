@@ -354,3 +354,33 @@ async def test_an_id_of_neither_format(server: ServerApp) -> None:
         assert missing.json()["error"]["code"] == "conversation_not_found"
     # This ID is a name, as before.
     assert (await server("GET", f"{LIST}/conv_cats")).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        b'[{"role": "user", "content": "\\ud800"}]',
+        b'[{"role": "user", "content": "\xff"}]',
+        b'[{"role": "user", "content": ' + b"[" * 50_000 + b"]" * 50_000 + b"}]",
+        b'[{"role": "user", "content": }]',
+        b'[{"type": "item_reference", "id": "\\ud800"}]',
+    ],
+    ids=["surrogate", "not UTF-8", "deep", "not JSON", "reference"],
+)
+async def test_hostile_items(server: ServerApp, items: bytes) -> None:
+    conversation = await create(server)
+    for url in (LIST, f"{LIST}/{conversation}/items"):
+        refused = await server("POST", url, content=b'{"items": ' + items + b"}", headers=SDK)
+        assert refused.status_code == 400, refused.text
+        assert refused.json()["error"]["code"] == "validation_error"
+    assert (await server.get(LIST))["total"] == 1
+
+
+async def test_every_text_is_saved_or_refused(server: ServerApp) -> None:
+    conversation = await create(server)
+
+    added = await add(server, conversation, {"role": "user", "content": "a\0b"})
+
+    assert added.status_code in (200, 400), added.text
+    expected = ["a\0b"] if added.status_code == 200 else []
+    assert await texts(server, conversation) == expected

@@ -44,8 +44,10 @@ class MetadataBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 async def create_conversation(request: ApiRequest) -> Response:
     """POST /v1/conversations."""
+    if SDK_HEADER in request.headers:
+        request.protocol = "responses"
     encoded = await read_body(request, request.server.body_quota)
-    if SDK_HEADER not in request.headers and not has_items(encoded):
+    if request.protocol is None and not has_items(encoded):
         return await conversations.create_conversation(request, encoded)
     request.protocol = "responses"
     body = decode(encoded, NewConversationBody) if encoded else NewConversationBody()
