@@ -1,4 +1,4 @@
-"""OpenAI's Conversations API. Requests in seed 001's format are handled by `conversations`."""
+"""OpenAI's Conversations API. Other requests are handled by `conversations`."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The choice between OpenAI's and seed 001's format of a new conversation."""
+"""The choice between OpenAI's and this server's format of a new conversation."""
 
 import pytest
 
