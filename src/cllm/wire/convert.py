@@ -465,10 +465,20 @@ def _pass_through(encoded: EncodedRequest, prompt: Prompt, target: Dialect) -> E
         return encoded
     if encoded.notices or encoded.names or encoded.ids:
         return encoded
-    before, after = original.body, encoded.body
-    if not encoded.is_unconverted and _significant_fields(before) != _significant_fields(after):
+    if not encoded.is_unconverted and not _are_equivalent(original.body, encoded.body, target):
         return encoded
     return msgspec.structs.replace(encoded, body=original.body)
+
+
+def _are_equivalent(before: bytes, after: bytes, target: Dialect) -> bool:
+    """Whether two bodies for the same prompt differ at most in their form."""
+    fields, others = _significant_fields(before), _significant_fields(after)
+    if fields == others:
+        return True
+    if target != "responses":
+        return False
+    simplify = _module("responses", "request").simplify_body
+    return bool(simplify(fields) == simplify(others))
 
 
 def _significant_fields(body: bytes) -> dict[str, Any]:

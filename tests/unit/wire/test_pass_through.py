@@ -344,6 +344,61 @@ def test_a_responses_request_is_sent_unchanged_to_that_api():
     assert not sent.names
 
 
+CODEX: dict[str, Any] = {
+    "model": "gpt-5",
+    "stream": True,
+    "input": [
+        {
+            "type": "message",
+            "id": "msg_1",
+            "role": "developer",
+            "content": [{"type": "input_text", "text": "Be brief."}],
+        },
+        {"type": "message", "role": "developer", "content": "Ask before you write."},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi."}]},
+        {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [],
+            "content": None,
+            "encrypted_content": "gAAAA",
+        },
+        {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c", "name": "patch", "input": "+"},
+        {"type": "custom_tool_call_output", "id": "ctco_1", "call_id": "c", "output": "Done."},
+    ],
+    "store": False,
+    "include": ["reasoning.encrypted_content"],
+}
+
+
+def split_system(prompt: Prompt) -> Prompt:
+    """Return the prompt of a recorded request: its first system message is the system prompt."""
+    assert prompt.original is not None
+    parts: dict[str, Any] = {"system": prompt.messages[0], "messages": prompt.messages[1:]}
+    original = msgspec.structs.replace(prompt.original, **parts)
+    return msgspec.structs.replace(prompt, **parts, original=original)
+
+
+@pytest.mark.parametrize("content", [CODEX["input"][0]["content"], "Be brief."])
+def test_a_system_item_and_nulls_are_sent_unchanged(content):
+    first, *rest = CODEX["input"]
+    body = written(CODEX | {"input": [first | {"content": content}, *rest]})
+    prompt = responses_request.decode_request(body)
+
+    assert encode_responses(prompt, repair=REPAIR).body == body
+    assert encode_responses(split_system(prompt), repair=REPAIR).body == body
+
+
+def test_another_system_prompt_replaces_a_system_item():
+    prompt = split_system(responses_request.decode_request(written(CODEX)))
+    changed = msgspec.structs.replace(prompt, system=plain_message("system", "Be polite."))
+
+    sent = json.loads(encode_responses(changed, repair=REPAIR).body)
+
+    assert sent["instructions"] == "Be polite."
+    assert sent["input"][0]["content"] == "Ask before you write."
+
+
 def test_store_false_is_sent_to_the_provider():
     body = written({name: RESPONSES[name] for name in RESPONSES if name != "store"})
     sent = encode_responses(responses_request.decode_request(body), repair=REPAIR)

@@ -216,6 +216,37 @@ def _set_storage(body: Fields, model: str) -> None:
     body["include"] = [*included, *({ENCRYPTED_REASONING} - set(map(str, included)))]
 
 
+def simplify_body(body: Fields) -> Fields:
+    """Return a body in one form: a leading system item is `instructions`, and nulls are absent."""
+    result = {name: value for name, value in body.items() if value is not None}
+    items = result.get("input")
+    if not isinstance(items, list):
+        return result
+    if items and "instructions" not in result:
+        text = _read_system_text(items[0])
+        if text is not None:
+            result["instructions"], items = text, items[1:]
+    result["input"] = [_remove_nulls(item) for item in items]
+    return result
+
+
+def _read_system_text(item: Any) -> str | None:
+    """Return the text of a system item with one text; None for other items."""
+    if item_kind(item) != "message" or ROLES.get(item.get("role")) != "system":
+        return None
+    content = item.get("content")
+    if isinstance(content, str):
+        return content
+    [block, *more] = content or [None]
+    return block.get("text") if isinstance(block, dict) and not more else None
+
+
+def _remove_nulls(item: Any) -> Any:
+    if not isinstance(item, dict):
+        return item
+    return {name: value for name, value in item.items() if value is not None}
+
+
 class _Items(msgspec.Struct):
     content: str | list[msgspec.Raw]
 
