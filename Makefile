@@ -72,7 +72,7 @@ contracts: $(DEV)/ready
 torture: $(DEV)/ready
 	CLLM_TORTURE=1 $(DEV)/bin/pytest --timeout=3600 -m torture
 
-# Runs Claude Code, opencode, aider and llm against a scripted provider, directly and through cllm.
+# Runs Claude Code, Codex, opencode, aider and llm against a scripted provider, directly and through cllm.
 clients: $(DEV)/ready $(CLIENTS)/ready $(AGENTS)/ready
 	$(DEV)/bin/pytest -m clients tests/clients $(TEST_ARGS)
 

@@ -15,13 +15,16 @@ from tests.fake_provider import (
     PROTOCOLS,
     Cut,
     Head,
+    Hold,
     OpenAIChat,
     Reply,
     Request,
     Send,
     Step,
+    ToolCall,
     response_steps,
 )
+from tests.fake_provider.steps import split_text
 
 PATH = "/v1/responses"
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
@@ -59,6 +62,17 @@ def function_call_item(call_id: str, name: str, arguments: str, item_id: str = "
         "call_id": call_id,
         "name": name,
         "arguments": arguments,
+    }
+
+
+def custom_call_item(call_id: str, name: str, text: str, item_id: str = "ctc_1") -> Item:
+    return {
+        "id": item_id,
+        "type": "custom_tool_call",
+        "status": "completed",
+        "call_id": call_id,
+        "name": name,
+        "input": text,
     }
 
 
@@ -100,14 +114,18 @@ def _usage(counts: tuple[int, int, int, int, int]) -> Item:
     }
 
 
-def make_events(response: Item) -> list[Item]:
-    """Return the stream events of a response."""
+def make_events(response: Item, pieces: Sequence[str] = ()) -> list[Item]:
+    """Return the stream events of a response, by default with each text in two pieces."""
     initial = response | {"status": "in_progress", "output": [], "usage": None}
     kinds = {"completed": "completed", "failed": "failed", "incomplete": "incomplete"}
     events: list[Item] = [
         {"type": "response.created", "response": initial},
         {"type": "response.in_progress", "response": initial},
-        *(e for index, item in enumerate(response["output"]) for e in _item_events(item, index)),
+        *(
+            event
+            for index, item in enumerate(response["output"])
+            for event in _item_events(item, index, pieces)
+        ),
         {"type": f"response.{kinds[response['status']]}", "response": response},
     ]
     numbered = [event | {"sequence_number": n} for n, event in enumerate(events)]
@@ -116,19 +134,20 @@ def make_events(response: Item) -> list[Item]:
     return numbered
 
 
-def _item_events(item: Item, index: int) -> Iterator[Item]:
+def _item_events(item: Item, index: int, pieces: Sequence[str]) -> Iterator[Item]:
     at = {"output_index": index, "item_id": item["id"]}
     initial: dict[str, Item] = {
         "message": {"content": [], "status": "in_progress"},
         "reasoning": {"summary": [], "encrypted_content": "gAAAA-begun"},
         "function_call": {"arguments": "", "status": "in_progress"},
+        "custom_tool_call": {"input": "", "status": "in_progress"},
     }
     started = item | initial.get(item["type"], {})
     yield {"type": "response.output_item.added", "output_index": index, "item": started}
     match item["type"]:
         case "message":
             for inner, block in enumerate(item["content"]):
-                yield from _block_events(block, at | {"content_index": inner})
+                yield from _block_events(block, at | {"content_index": inner}, pieces)
         case "reasoning":
             for inner, summary in enumerate(item["summary"]):
                 yield from _summary_events(summary, at | {"summary_index": inner})
@@ -137,15 +156,19 @@ def _item_events(item: Item, index: int) -> Iterator[Item]:
             yield from _pieces(f"{name}.delta", item["arguments"], at)
             whole_call = {"name": item["name"], "arguments": item["arguments"]}
             yield {"type": f"{name}.done", **at, **whole_call}
+        case "custom_tool_call":
+            name = "response.custom_tool_call_input"
+            yield from _pieces(f"{name}.delta", item["input"], at)
+            yield {"type": f"{name}.done", **at, "input": item["input"]}
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
 
-def _block_events(block: Item, at: Item) -> Iterator[Item]:
+def _block_events(block: Item, at: Item, pieces: Sequence[str]) -> Iterator[Item]:
     field = "refusal" if block["type"] == "refusal" else "text"
     empty = block | {field: ""} | ({} if field == "refusal" else {"annotations": []})
     yield {"type": "response.content_part.added", **at, "part": empty}
     more: Item = {} if field == "refusal" else {"logprobs": []}
-    yield from _pieces(f"response.{block['type']}.delta", block[field], at | more)
+    yield from _pieces(f"response.{block['type']}.delta", block[field], at | more, pieces)
     for number, annotation in enumerate(block.get("annotations", [])):
         yield {
             "type": "response.output_text.annotation.added",
@@ -165,9 +188,8 @@ def _summary_events(summary: Item, at: Item) -> Iterator[Item]:
     yield {"type": f"{name}_part.done", **at, "part": summary}
 
 
-def _pieces(name: str, text: str, at: Item) -> Iterator[Item]:
-    middle = len(text) // 2
-    for piece in filter(None, (text[:middle], text[middle:])):
+def _pieces(name: str, text: str, at: Item, pieces: Sequence[str] = ()) -> Iterator[Item]:
+    for piece in filter(None, pieces or split_text(text)):
         yield {"type": name, **at, "delta": piece}
 
 
@@ -193,17 +215,47 @@ def json_response_steps(response: Item) -> tuple[Step, ...]:
 
 
 class OpenAIResponses(OpenAIChat):
-    """The route. Errors are the same as in Chat Completions; a reply is one message."""
+    """The route. Errors are the same as in Chat Completions."""
 
     def echo(self, request: Request) -> Reply:
         value = (request.json or {}).get("input")
         return Reply(pieces=("echo: ", value if isinstance(value, str) else json.dumps(value)))
 
     def steps(self, reply: Reply, request: Request, number: int) -> tuple[Step, ...]:
-        response = make_response(message_item(reply.text, f"msg_{number}"), id=f"resp_{number}")
-        if request.json.get("stream"):
-            return stream_steps(make_events(response), packet=reply.packet)
-        return json_response_steps(response)
+        response = make_response(*_reply_items(reply, number), id=f"resp_{number}")
+        if not request.json.get("stream"):
+            return json_response_steps(response)
+        events = make_events(response, reply.pieces)
+        if not reply.hold:
+            return stream_steps(events, packet=reply.packet)
+        return (Head(headers=STREAM, chunked=True), *_held_steps(reply, events))
+
+
+def _reply_items(reply: Reply, number: int) -> Iterator[Item]:
+    """Yield the items of a reply: reasoning, a message, and calls."""
+    if reply.reasoning:
+        yield reasoning_item(*reply.reasoning, item_id=f"rs_{number}", sealed=reply.signature)
+    if reply.pieces or not reply.tool_calls:
+        yield message_item(reply.text, f"msg_{number}")
+    for index, call in enumerate(reply.tool_calls):
+        yield _call_item(call, f"{number}_{index}")
+
+
+def _call_item(call: ToolCall, suffix: str) -> Item:
+    if call.is_custom:
+        return custom_call_item(call.id, call.name, call.arguments, f"ctc_{suffix}")
+    return function_call_item(call.id, call.name, call.arguments, f"fc_{suffix}")
+
+
+def _held_steps(reply: Reply, events: Sequence[Item]) -> Iterator[Step]:
+    """Yield the events one by one, with the gates before the pieces of the text."""
+    index = 0
+    for event in events:
+        if event["type"] in ("response.output_text.delta", "response.output_text.done"):
+            if index in reply.hold:
+                yield Hold(reply.hold[index])
+            index += 1
+        yield Send(encode_events([event]))
 
 
 PROTOCOLS[PATH] = OpenAIResponses()

@@ -18,6 +18,7 @@ from tests.waits import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 CLAUDE = ROOT / ".cache/clients/node_modules/.bin/claude"
+CODEX = ROOT / ".cache/clients/node_modules/.bin/codex"
 OPENCODE = ROOT / ".cache/clients/node_modules/.bin/opencode"
 AIDER = ROOT / ".venv-clients/bin/aider"
 LLM = Path(sys.executable).with_name("llm")
@@ -80,11 +81,14 @@ class Program:
         """Send SIGINT to the whole group, as a terminal does for Ctrl-C."""
         os.killpg(self._process.pid, signal.SIGINT)
 
+    def kill(self) -> None:
+        kill_group(self._process.pid)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        kill_group(self._process.pid)
+        self.kill()
         for reader in self._readers:
             reader.join(WAIT)
         with self._process:

@@ -39,36 +39,60 @@ class Transcript:
     @property
     def messages(self) -> list[tuple[str, list[Item]]]:
         """The messages without system and developer messages, with the reply."""
-        sent = [
-            (message["role"], list(_sent_items(message))) for message in self.request["messages"]
-        ]
+        if "input" in self.request:
+            sent = [_read_input_item(item) for item in self.request["input"]]
+        else:
+            sent = [(one["role"], list(_sent_items(one))) for one in self.request["messages"]]
         ours = [(role, items) for role, items in sent if role not in {"system", "developer"}]
         return normalise([*ours, ("assistant", [("text", self.reply)])])
 
 
 def assert_recorded(server: Client, transcript: Transcript) -> None:
     """Assert that the store has one conversation with exactly the messages of the transcript."""
+    assert read_recorded(server) == transcript.messages
+    everything = server("GET", f"{LIST}?side=true").json["conversations"]
+    assert len(everything) == 1 + transcript.sides, everything
+
+
+def read_recorded(server: Client) -> list[tuple[str, list[Item]]]:
+    """Return the messages of the only conversation of the store, side conversations aside."""
     listed = server("GET", LIST).json["conversations"]
     assert len(listed) == 1, listed
-    [conversation] = listed
-    detail = server("GET", f"{LIST}/{conversation['id']}").json
-    stored = [(message["role"], list(_stored_items(message))) for message in detail["messages"]]
-    assert normalise(stored) == transcript.messages
-    everything = server("GET", f"{LIST}?side=true").json["conversations"]
-    sides = [one for one in everything if one["id"] != conversation["id"]]
-    assert len(sides) == transcript.sides, sides
+    detail = server("GET", f"{LIST}/{listed[0]['id']}").json
+    return normalise([(one["role"], list(_stored_items(one))) for one in detail["messages"]])
 
 
 def normalise(messages: Sequence[tuple[str, list[Item]]]) -> list[tuple[str, list[Item]]]:
-    """Return the messages without what a client adds, moves or rewrites in its history."""
+    """Return the messages without what a client adds, moves or rewrites in its history.
+
+    Adjacent messages of the assistant are one: the Responses API has their items separately.
+    """
     result: list[tuple[str, list[Item]]] = []
     was_added = False
     for role, items in messages:
         is_reply_to_added = was_added and role == "assistant"
         was_added = role == "user" and any(item[-1].startswith(AIDER_FILES) for item in items)
-        if not was_added and not is_reply_to_added:
+        if was_added or is_reply_to_added:
+            continue
+        if role == "assistant" and result and result[-1][0] == role:
+            result[-1] = (role, [*result[-1][1], *items])
+        else:
             result.append((role, items))
     return result
+
+
+def _read_input_item(item: dict[str, Any]) -> tuple[str, list[Item]]:
+    """Return the role and the items of an item of the Responses API; reasoning has none."""
+    match item["type"]:
+        case "message":
+            texts = [block["text"] for block in item["content"]]
+            return item["role"], list(_text_items(item["role"], texts))
+        case "function_call" | "custom_tool_call":
+            return "assistant", [("call", item["call_id"], item["name"])]
+        case "function_call_output" | "custom_tool_call_output":
+            return "tool", [("result", item["call_id"], item["output"].strip())]
+        case _:
+            return "assistant", []
 
 
 def _sent_items(message: dict[str, Any]) -> Iterator[Item]:
@@ -90,7 +114,7 @@ def _sent_items(message: dict[str, Any]) -> Iterator[Item]:
 
 def _stored_items(message: dict[str, Any]) -> Iterator[Item]:
     """Yield the items of a message that the server returns."""
-    if message["role"] == "tool":
+    if message["role"] == "tool" and message["content"] is not None:
         yield "result", message["tool_call_id"], _read_result(message["content"])
         return
     parts = message["parts"]
@@ -102,6 +126,8 @@ def _stored_items(message: dict[str, Any]) -> Iterator[Item]:
         elif part["kind"] == "tool_result":
             texts = [piece["text"] for piece in part["content"] if piece["kind"] == "text"]
             yield "result", part["call_id"], _read_result("".join(texts))
+        elif part["kind"] == "unknown":  # a call of a custom tool, or its output
+            yield from _read_input_item(part["raw"])[1]
 
 
 def _text_items(role: str, texts: Sequence[str]) -> Iterator[Item]:

@@ -20,7 +20,7 @@ from tests.fake_provider import FakeProvider, Gate, Reply, Request
 from tests.home import SECRET
 from tests.server_process import Server
 
-API_PATHS = ("/v1/messages", "/v1/chat/completions")
+API_PATHS = ("/v1/messages", "/v1/chat/completions", "/v1/responses")
 HEADERS = ("anthropic-beta", "anthropic-version")
 """Headers of a client that change the meaning of the body."""
 CONTEXT = 120
@@ -116,11 +116,13 @@ class Comparison:
     """Compares the two runs of a scenario in a folder.
 
     `read_body` returns the part of a request that must be equal, by default all bytes of its body.
+    `openai_api` is the API of the provider `openai`.
     """
 
     folder: Path
     is_side: IsSide
     read_body: Callable[[Request], Any] = attrgetter("body")
+    openai_api: str = "chat"
 
     def run(self, scenario: Scenario, *, last_reply: str, stored_sides: int = 0) -> Trace:
         """Run the scenario directly and through a server, and assert that both are equal.
@@ -132,7 +134,7 @@ class Comparison:
             direct = self._trace(scenario, Route(self.folder, provider, None, self.is_side))
         with (
             FakeProvider() as provider,
-            start_server(self.folder / "server", provider) as server,
+            start_server(self.folder / "server", provider, openai_api=self.openai_api) as server,
         ):
             served = self._trace(scenario, Route(self.folder, provider, server, self.is_side))
             assert server("GET", "/ready").status == 200
@@ -173,15 +175,16 @@ def is_model_call(request: Request) -> bool:
     return request.path.partition("?")[0] in API_PATHS and request.method == "POST"
 
 
-def start_server(folder: Path, provider: FakeProvider) -> Server:
-    """Start `cllm serve` with the provider for both protocols. Only the client retries."""
+def start_server(folder: Path, provider: FakeProvider, *, openai_api: str = "chat") -> Server:
+    """Start `cllm serve` with the provider for all protocols. Only the client retries."""
     home = folder / "home"
     (home / ".cllm").mkdir(parents=True)
     values = {
         "num_retries": 0,
         "providers": {
             "anthropic": {"api_base": provider.root, "api_key": SECRET},
-            "openai": {"api_base": provider.url, "api_key": SECRET},
+            "bedrock": {"api_base": provider.root, "api_key": SECRET},
+            "openai": {"api_base": provider.url, "api_key": SECRET, "api": openai_api},
         },
         **({"server": {"record": "auto"}} if RECORDING else {}),
     }

@@ -77,9 +77,12 @@ Step = Head | Send | Hold | Silence | Cut
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCall:
+    """A call. The arguments of a custom tool, which only the Responses API has, are plain text."""
+
     id: str
     name: str
     arguments: str
+    is_custom: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +95,8 @@ class Reply:
     marker. `packet`: the size of the writes of an event. `error`: the type and message of an error
     in the middle of a stream, at `stop_after`. `signature`: sent with the reasoning if the protocol
     has one. `cached`: tokens read from and written to the cache, which Anthropic and Bedrock count
-    separately from the input. `text_first`: Anthropic's reply has the text before the tool calls.
+    separately from the input. `text_first`: Anthropic's reply has the text before the tool calls,
+    as that of the Responses API always has.
     """
 
     pieces: tuple[str, ...] = ()
