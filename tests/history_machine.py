@@ -18,7 +18,7 @@ from cllm.core.ports import Clock, PathStore, Store
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished, TextDelta, ToolCallDelta
 from cllm.engine.request import ClientHistory
-from cllm.wire.path_digest import digest_path, have_same_meaning
+from cllm.wire.path_digest import digest_path
 
 ACTIONS = (
     "ask",
@@ -99,10 +99,10 @@ class _Session:
 
     async def reopen(self) -> None:
         """Open the store again, as another process of the server does."""
-        messages = self.client.messages
+        messages, conversation = self.client.messages, self.client.conversation
         await self.store.close()
         await self.open()
-        self.client.messages = messages
+        self.client.messages, self.client.conversation = messages, conversation
 
     async def run(self, action: Action) -> None:
         act = getattr(self, f"_{action.kind}")
@@ -110,31 +110,42 @@ class _Session:
 
     async def _ask(self, action: Action) -> None:
         # A message is unique, so that equal histories are the same history.
-        await self._request(user(f"{action.text} {next(self._numbers)}"))
+        message = user(f"{action.text} {next(self._numbers)}")
+        await self._request(message, continues=bool(self.client.messages))
 
     async def _tool(self, _action: Action) -> None:
+        had_messages = bool(self.client.messages)
         self.client.messages += [user(f"do {next(self._numbers)}"), user("call")]
-        await self._request()
+        await self._request(continues=had_messages)
         calls = self.client.messages[-1].json()["tool_calls"]
-        await self._request(message("tool", "content", tool_call_id=calls[0]["id"]))
+        result = message("tool", "content", tool_call_id=calls[0]["id"])
+        await self._request(result, continues=True)
 
     async def _regenerate(self, _action: Action) -> None:
+        """Repeat the last request: another variant in the same conversation."""
         if self.client.messages:
+            before = await self.client.stored()
             self.client.messages.pop()
-            await self._request()
+            await self._request(continues=True)
+            after = await self.client.stored()
+            assert len(after.variants) == len(before.variants) + 1
 
     async def _edit(self, action: Action) -> None:
         """Replace the last user message."""
         users = self._user_indexes()
         if users:
             del self.client.messages[users[-1] :]
-            await self._ask(action)
+            # Without a session, only replies show that the history is the same.
+            has_reply = any(one.role == "assistant" for one in self.client.messages)
+            continues = has_reply or self._family is not None
+            message = user(f"{action.text} {next(self._numbers)}")
+            await self._request(message, continues=continues)
 
     async def _rewind(self, action: Action) -> None:
         users = self._user_indexes()
         if users:
             del self.client.messages[users[action.index % len(users)] :]
-            await self._ask(action)
+            await self._request(user(f"{action.text} {next(self._numbers)}"))
 
     async def _cancel(self, action: Action) -> None:
         self.client.messages.append(user(f"{action.text} {next(self._numbers)}"))
@@ -148,7 +159,7 @@ class _Session:
         await stream.aclose()
         self._check_prompt()
         self.client.messages.append(reply("".join(words)))
-        await self._ask(action)
+        await self._request(user(f"{action.text} {next(self._numbers)}"), continues=True)
 
     async def _fail(self, _action: Action) -> None:
         sent = [*self.client.messages, user(f"try {next(self._numbers)}"), user("fail")]
@@ -166,7 +177,10 @@ class _Session:
         await compaction.ask("summarise everything")
         summary = compaction.messages[-1].text
         self.client.messages = [user(f"The summary is: {summary}")]
-        await self._ask(action)
+        await self._request(user(f"{action.text} {next(self._numbers)}"))
+        parent = (await self.client.stored()).parent
+        assert parent is not None
+        assert parent.kind == "compaction"
 
     async def _reformat(self, action: Action) -> None:
         """Send the messages in another format from now on."""
@@ -186,7 +200,9 @@ class _Session:
             self.client.history = history
         await self._ask(action)
 
-    async def _request(self, *new: Message) -> None:
+    async def _request(self, *new: Message, continues: bool = False) -> None:
+        """Send the transcript; `continues`: the turn belongs to the same conversation."""
+        before = self.client.conversation
         self.client.messages += new
         events = [event async for event in self.client.stream()]
         finished = next(event for event in events if isinstance(event, ReplyFinished))
@@ -197,6 +213,8 @@ class _Session:
         path = tuple(one for turn in stored.history() for one in turn.messages)
         assert _have_same_meaning(path, self.client.messages)
         assert not self.client.unrecorded
+        if continues and before is not None:
+            assert self.client.conversation == before
 
     def _check_prompt(self) -> None:
         assert self._provider.prompts[-1].messages == tuple(self.client.messages)
@@ -213,7 +231,13 @@ class _Session:
 
 
 def _have_same_meaning(stored: tuple[Message, ...], sent: list[Message]) -> bool:
-    return len(stored) == len(sent) and all(map(have_same_meaning, stored, sent))
+    """Whether both have the same texts and tools, compared without the code under test."""
+    return [_summarise(one) for one in stored] == [_summarise(one) for one in sent]
+
+
+def _summarise(one: Message) -> tuple[str, str, list[str]]:
+    calls = one.json().get("tool_calls") or ()
+    return one.role, " ".join(one.text.split()), [call["id"] for call in calls]
 
 
 def _reformat(one: Message) -> Message:

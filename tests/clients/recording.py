@@ -7,8 +7,7 @@ from typing import Any
 
 from tests.server_process import Client
 
-# `server.record: auto` does not exist in this version. With True, servers of the scenarios record,
-# and every scenario checks the recorded conversation.
+# With False, the servers of the scenarios do not record.
 RECORDING = True
 
 LIST = "/v1/conversations"

@@ -51,7 +51,7 @@ EXAMPLES = (
     "cllm conversations show cats",
     'cllm conversations branch cats --system "You are a vet." --to cats-vet',
 )
-LIST_EXAMPLES = (EXAMPLES[0], "cllm conversations list --source claude-code --side")
+LIST_EXAMPLES = (EXAMPLES[0], "cllm conversations list --source claude-code:compaction --side")
 BRANCH_HELP = """Copy a conversation into a new one.
 
 With --at, the branch ends with that message. Without --system and --system-file, it has the system

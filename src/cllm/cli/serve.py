@@ -62,7 +62,8 @@ WEB_SERVER = "uvicorn"
 @click.option(
     "--record",
     type=click.Choice(("auto", "off")),
-    help="Record clients that send their whole history, such as coding agents (default off).",
+    metavar="auto|off",
+    help="auto: record clients that send their whole history, such as agents (default off).",
 )
 @click.option("--tls-cert", metavar="FILE", help="Certificate chain in PEM format; serve HTTPS.")
 @click.option(
@@ -102,10 +103,10 @@ def describe_clients(address: str, server: "ServerSettings") -> Iterator[str]:
             "start with --record auto."
         )
         return
-    key = "a key of server.keys" if server.keys else "unused"
-    yield f"Recording every client. Set its base URL and API key ({key}), for example:"
+    yield "Recording every client. Connect one with:"
     yield f"  ANTHROPIC_BASE_URL={address}  (Claude Code, Anthropic SDKs)"
     yield f"  OPENAI_BASE_URL={address}/v1  (OpenAI SDKs, aider and most others)"
+    yield f"  API key: {'one of server.keys' if server.keys else 'any text'}"
 
 
 def _load_settings(options: dict[str, Any]) -> "Settings":

@@ -438,9 +438,11 @@ class _HistorySearch:
         if self._last_reply >= 0:
             return None
         stored = await self._store.load(conversation, owner=self._owner)
-        if len(stored.turns) != 1 or stored.path_start is not None:
+        replied = [turn for turn in stored.turns if turn.state != "failed"]
+        if stored.path_start is not None or replied[1:] or not stored.turns:
             return None
-        return Placement(ref=stored.id, messages=self._messages, place=stored.turns[0].place)
+        turn = replied[0] if replied else stored.turns[0]
+        return Placement(ref=stored.id, messages=self._messages, place=turn.place)
 
     def _start_branch_at_root(self, conversation: str, family: str) -> Placement:
         parent = Branch(conversation=conversation, sequence=0)

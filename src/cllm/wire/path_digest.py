@@ -197,17 +197,19 @@ class _RecentContents:
         return None if contents is None else contents.get(message.raw)
 
     def add(self, message: Message, content: MessageContent) -> None:
-        self._size += len(message.raw) + ENTRY_BYTES
+        tokens = len(content.tokens) + len(content.calls)
+        size = len(message.raw) + ENTRY_BYTES + TOKEN_BYTES * tokens
+        self._size += size
         if self._size > self.MAX_BYTES:
             self._by_raw = {}
-            self._size = len(message.raw) + ENTRY_BYTES
+            self._size = size
         if self._size <= self.MAX_BYTES:
             contents = self._by_raw.setdefault((message.dialect, message.role), {})
             contents[message.raw] = content
 
 
-ENTRY_BYTES = 400
-"""The memory of an entry beside the JSON, about."""
+ENTRY_BYTES, TOKEN_BYTES = 400, 60
+"""Approximate memory of an entry without its JSON, and of each token."""
 _recent = _RecentContents()
 
 

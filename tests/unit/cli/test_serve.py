@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from cllm.cli.serve import _load_settings, command
+from cllm.cli.serve import _load_settings, command, describe_clients
 from cllm.core.errors import UsageError
+from cllm.settings.sections import KeySettings, ServerSettings
 
 
 def test_an_empty_host_is_an_error():
@@ -17,7 +18,7 @@ def test_an_empty_host_is_an_error():
 def options(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    names = ("cllm_path", "host", "port", "store", "workers", "tls_cert", "tls_key")
+    names = ("cllm_path", "host", "port", "store", "workers", "record", "tls_cert", "tls_key")
     return {**dict.fromkeys(names), "trust": False}
 
 
@@ -29,3 +30,12 @@ def test_only_options_with_a_value_override_the_settings(options, tmp_path):
     server = _load_settings({**options, "port": 8080}).server
 
     assert (server.host, server.port) == ("localhost", 8080)
+
+
+@pytest.mark.parametrize("keys", [(), (KeySettings(name="ci", owner="ci", key="k"),)])
+def test_a_recording_server_says_how_to_connect_clients(keys):
+    server = ServerSettings(record="auto", keys=keys)
+    lines = list(describe_clients("http://127.0.0.1:3000", server))
+    assert "  ANTHROPIC_BASE_URL=http://127.0.0.1:3000  (Claude Code, Anthropic SDKs)" in lines
+    assert lines[-1] == ("  API key: one of server.keys" if keys else "  API key: any text")
+    assert list(describe_clients("x", ServerSettings()))[0].startswith("Recording is off")

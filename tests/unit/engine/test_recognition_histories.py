@@ -18,7 +18,7 @@ from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_harness import TickingClock
 
 LIMITS = settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from cllm.core.conversation import INJECTED, StoredConversation, Turn
 from cllm.core.message import Dialect, Message, Role
+from cllm.wire import path_digest
 from cllm.wire.path_digest import (
     ROOT,
     VERSION,
@@ -450,3 +451,16 @@ def test_the_digests_of_version_1_do_not_change():
     assert VERSION == b"\x01"
     assert [digest.hex() for digest in digest_path(path)] == PINNED
     assert msgspec.json.encode(ROOT.hex()) == b'"01' + b"0" * 48 + b'"'
+
+
+def test_the_memory_of_contents_is_bounded_and_changes_no_digest(monkeypatch: pytest.MonkeyPatch):
+    path = [user(f"message {number}") for number in range(50)]
+    expected = digest_path(path)
+    recent = path_digest._RecentContents()
+    monkeypatch.setattr(path_digest, "_recent", recent)
+    monkeypatch.setattr(recent, "MAX_BYTES", 2000)
+    assert digest_path(path) == expected
+    assert digest_path(path) == expected
+    assert recent._size <= 2000
+    assert recent.get(path[-1]) is not None
+    assert recent.get(path[0]) is None
