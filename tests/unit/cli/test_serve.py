@@ -38,4 +38,4 @@ def test_a_recording_server_says_how_to_connect_clients(keys):
     lines = list(describe_clients("http://127.0.0.1:3000", server))
     assert "  ANTHROPIC_BASE_URL=http://127.0.0.1:3000  (Claude Code, Anthropic SDKs)" in lines
     assert lines[-1] == ("  API key: one of server.keys" if keys else "  API key: any text")
-    assert list(describe_clients("x", ServerSettings()))[0].startswith("Recording is off")
+    assert next(iter(describe_clients("x", ServerSettings()))).startswith("Recording is off")
