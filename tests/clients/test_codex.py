@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.clients.programs import CODEX
-from tests.clients.recording import read_recorded
+from tests.clients.recording import LIST, read_recorded
 from tests.clients.routes import Comparison, Route, read_files, start_server
 from tests.fake_provider import FakeProvider, Request, ToolCall
 from tests.fake_responses import PATH
@@ -157,6 +157,8 @@ def test_another_provider_completes_the_task(tmp_path: Path, model: str):
         assert read_files(route.project) == {"note.txt": b"beta\n"}
         assert "Traceback" not in server.log, server.log
         recorded = read_recorded(server)
+        [listed] = server("GET", LIST).json["conversations"]
+    assert (listed["title"], listed["source"]) == ("Change the note.", "codex")
     assert [(role, [item[1] for item in items]) for role, items in recorded[1:]] == [
         ("user", ["Change the note."]),
         ("assistant", ["I will read it.", "call_01"]),

@@ -4,11 +4,14 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from cllm.core.conversation import Branch
+from cllm.core.conversation import Branch, make_title
 from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.ports import NewConversation
 from cllm.engine.request import ClientHistory
+
+CONTEXT_END = "</environment_context>"
+"""The end of the first user message of Codex, which the user has not written."""
 
 
 class BranchPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +90,7 @@ def new_placement(
     """Return a new conversation for the messages of a request."""
     create = NewConversation(
         id=conversation_id,
+        title=_choose_title(messages),
         family=history.family if family is None else family,
         source=history.source,
         is_side=history.side is not None,
@@ -96,3 +100,11 @@ def new_placement(
     return Placement(
         ref=conversation_id, messages=tuple(messages), create=create, recognised=recognised
     )
+
+
+def _choose_title(messages: Sequence[Message]) -> str | None:
+    """Return the title if context precedes the user's text; otherwise the store makes it."""
+    if len(messages) < 2 or CONTEXT_END.encode() not in messages[0].raw:  # noqa: PLR2004
+        return None
+    is_context = messages[0].text.rstrip().endswith(CONTEXT_END)
+    return make_title(messages[1].text) if is_context and messages[1].role == "user" else None

@@ -1,10 +1,12 @@
 """The notices about the place of a history."""
 
+import pytest
 from tests.history_client import reply, user
 
 from cllm.core.conversation import Branch, ParentKind
 from cllm.core.ports import NewConversation
-from cllm.engine.history_place import BranchPoint, Placement
+from cllm.engine.history_place import BranchPoint, Placement, new_placement
+from cllm.engine.request import ClientHistory
 
 
 def test_a_new_conversation_has_no_notice():
@@ -41,3 +43,26 @@ def test_only_a_branch_diverges():
         parent = Branch(conversation="demo", sequence=0, kind=kind)
         create = NewConversation(id="new", parent=parent)
         assert Placement(ref="new", messages=(), create=create).diverged_from == expected
+
+
+CONTEXT = "<environment_context>\n<cwd>/x</cwd>\n</environment_context>"
+
+
+@pytest.mark.parametrize(
+    ("texts", "title"),
+    [
+        ((CONTEXT, "Fix it."), "Fix it."),
+        ((f"# AGENTS.md instructions\n{CONTEXT}\n", "Fix it."), "Fix it."),
+        ((CONTEXT,), None),
+        (("Fix it.", "Now."), None),
+        ((f"{CONTEXT} is what I see.", "Fix it."), None),
+    ],
+)
+def test_the_title_leaves_out_the_context_of_codex(texts: tuple[str, ...], title: str | None):
+    messages = [user(text) for text in texts]
+    history = ClientHistory(client="codex")
+
+    placement = new_placement(messages, history, "new")
+
+    assert placement.create is not None
+    assert placement.create.title == title
