@@ -166,10 +166,10 @@ def test_its_tools_are_asked_for_and_used(llm: Llm, upstream: FakeProvider):
 
 
 def test_a_refusal_is_shown_in_our_words(llm: Llm):
-    llm.configure(headers={"X-Conversation-ID": "not-an-id"})
+    llm.configure(headers={"X-Conversation-ID": "not an id"})
 
     done = llm.run("Hello.")
 
     assert done.returncode == 1
-    assert "X-Conversation-ID must be the UUID of a conversation" in done.stderr
+    assert "X-Conversation-ID must be the UUID or name of a conversation" in done.stderr
     assert "Traceback" not in done.stderr

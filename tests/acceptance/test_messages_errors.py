@@ -70,7 +70,7 @@ def kind(error: anthropic.APIStatusError) -> tuple[type[Exception], int, str]:
             (anthropic.NotFoundError, 404, "not_found_error"),
         ),
         (
-            {"extra_headers": {"X-Conversation-ID": "mine"}},
+            {"extra_headers": {"X-Conversation-ID": "my own"}},
             (anthropic.BadRequestError, 400, "invalid_request_error"),
         ),
         (

@@ -134,7 +134,7 @@ def test_an_answer_fits_the_schema_that_it_was_asked_for(
 @pytest.mark.parametrize(
     ("conversation", "body", "name", "status", "code", "param"),
     [
-        ("not-an-id", {}, "BadRequestError", 400, "invalid_conversation_id", "X-Conversation-ID"),
+        ("not an id", {}, "BadRequestError", 400, "invalid_conversation_id", "X-Conversation-ID"),
         (UNKNOWN, {}, "NotFoundError", 404, "conversation_not_found", None),
         (
             "",

@@ -132,7 +132,7 @@ def test_an_answer_fits_the_type_that_it_was_asked_for(
 @pytest.mark.parametrize(
     ("conversation", "kind", "code"),
     [
-        ("not-an-id", openai.BadRequestError, "invalid_conversation_id"),
+        ("not an id", openai.BadRequestError, "invalid_conversation_id"),
         (UNKNOWN, openai.NotFoundError, "conversation_not_found"),
     ],
 )

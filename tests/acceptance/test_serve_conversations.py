@@ -255,7 +255,7 @@ def test_the_title_is_the_first_user_message(server: Server):
     assert title.endswith("...")
 
 
-@pytest.mark.parametrize("header", ["demo", "1234", "{}", "../x", "x" * 500])
+@pytest.mark.parametrize("header", ["de mo", "search", "{}", "../x", "x" * 500])
 def test_an_invalid_conversation_header_is_rejected(server: Server, header: str):
     response = server.complete(HELLO, conversation=header)
 

@@ -155,7 +155,7 @@ def test_errors_are_the_sdks_own(client: openai.OpenAI, upstream: FakeProvider):
         client.chat.completions.create(model=MODEL, messages=[])
     with pytest.raises(openai.BadRequestError) as header:
         client.chat.completions.create(
-            model=MODEL, messages=[HELLO], extra_headers={"X-Conversation-ID": "demo"}
+            model=MODEL, messages=[HELLO], extra_headers={"X-Conversation-ID": "de mo"}
         )
     upstream.queue_error(429, "Slow down.")
     with pytest.raises(openai.RateLimitError):
