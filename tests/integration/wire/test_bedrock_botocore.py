@@ -16,9 +16,10 @@ import botocore.validate
 import msgspec
 import pytest
 from botocore.eventstream import EventStreamBuffer
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cllm.core.errors import UnsendableError
 from cllm.core.message import (
     CacheMark,
     Document,
@@ -207,14 +208,15 @@ OPTIONS = st.builds(
 )
 
 
+def list_calls(message: OutgoingMessage) -> list[ToolCall]:
+    return [part for part in message.parts if isinstance(part, ToolCall)]
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(MESSAGES, max_size=7), st.lists(TEXTS, max_size=2), OPTIONS, st.sampled_from(MODELS)
 )
 def test_botocore_accepts_the_request_of_any_conversation(messages, system, options, model):
-    # A system message has only text; anything else in it is refused.
-    system_parts = [part for one in messages if one.role == "system" for part in one.parts]
-    assume(all(isinstance(part, Text) for part in system_parts))
     messages = [*messages, OutgoingMessage(role="user", parts=(Text(text="end"),))]
     messages, _ = fit_media(messages, find_media_rule(model))
     parameters, _ = encode_options(options, model=model)
@@ -223,7 +225,12 @@ def test_botocore_accepts_the_request_of_any_conversation(messages, system, opti
         "parameters": parameters,
         "repair": repair_for("bedrock", model, provider="bedrock"),
     }
-    encoded = encode_request(system=system, messages=messages, **arguments)
+    try:
+        encoded = encode_request(system=system, messages=messages, **arguments)
+    except UnsendableError:
+        # Only a system message with a tool call is refused: no client can mean it.
+        assert any(one.role == "system" and list_calls(one) for one in messages)
+        return
     validate(encoded.body, model)
     validate(encoded.body, model, name="ConverseStream")
     again = encode_request(system=system, messages=messages, **arguments)
