@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from cllm.core.conversation import Branch, StoredConversation, Summary
 from cllm.core.errors import ConversationNotFoundError
 from cllm.core.message import Message
-from cllm.core.ports import PathStore, Store
+from cllm.core.ports import Store
 from cllm.engine.request import ClientHistory, join_source
 
 COMPACTION = "compaction"
@@ -30,7 +30,6 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
 
 async def find_compaction(
     store: Store,
-    paths: PathStore,
     messages: Sequence[Message],
     history: ClientHistory,
     *,
@@ -39,11 +38,11 @@ async def find_compaction(
 ) -> Compaction | None:
     """Return the newest compaction whose summary is in one of the messages.
 
-    Searches a family, or all conversations of the client without one.
+    Searches the family. Without a family: the newest compactions of the client.
     """
     if not messages:
         return None
-    listed = await _list_compactions(store, paths, history, family, owner=owner)
+    listed = await _list_compactions(store, history, family, owner=owner)
     texts = [_squeeze(message.text) for message in messages] if listed else []
     shortest = MIN_LENGTH if family is None else MIN_LENGTH_IN_SESSION
     for summary in listed:
@@ -64,13 +63,11 @@ async def find_compaction(
 
 
 async def _list_compactions(
-    store: Store, paths: PathStore, history: ClientHistory, family: str | None, *, owner: str
+    store: Store, history: ClientHistory, family: str | None, *, owner: str
 ) -> list[Summary]:
     if family is not None:
-        known = await paths.list_family(family, owner=owner)
+        known = await store.list_family(family, owner=owner)
         return [one for one in known if one.is_side and _is_compaction(one)]
-    if history.client is None:
-        return []
     source = join_source(history.client, COMPACTION)
     page = await store.list_conversations(
         owner=owner, source=source, side=True, limit=MAX_COMPACTIONS

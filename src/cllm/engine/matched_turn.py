@@ -1,14 +1,10 @@
-"""A stored turn that has messages of a request."""
-
-from collections.abc import Sequence
+"""The stored turn that contains the last recognised message."""
 
 import msgspec
 
 from cllm.core.conversation import StoredConversation, Turn
-from cllm.core.message import Message
 from cllm.core.ports import PathMatch
-from cllm.wire.convert import is_plain_user
-from cllm.wire.errors import MalformedError
+from cllm.wire.convert import has_user_input
 from cllm.wire.path_digest import path_start_of, trace_paths
 
 
@@ -57,14 +53,6 @@ class MatchedTurn(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def has_later_input(self, start: int = 0) -> bool:
-        """Whether a user wrote a message of the following turns from that index on."""
+        """Whether `later[start:]` contains a message that a user wrote."""
         turns = [turn for turn in self.later[start:] if turn.state != "failed"]
-        return have_user_input([one for turn in turns for one in turn.messages])
-
-
-def have_user_input(messages: Sequence[Message]) -> bool:
-    """Whether a user wrote one of the messages; an unreadable one counts."""
-    try:
-        return any(map(is_plain_user, messages))
-    except MalformedError:
-        return True
+        return has_user_input([one for turn in turns for one in turn.messages])

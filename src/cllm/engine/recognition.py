@@ -16,11 +16,12 @@ from cllm.core.conversation import (
 )
 from cllm.core.errors import ConversationNotFoundError, HistoryDivergedError
 from cllm.core.message import Message
-from cllm.core.ports import NewConversation, NewId, PathMatch, PathStore, Store
+from cllm.core.ports import NewConversation, NewId, PathMatch, Store
 from cllm.engine.compactions import find_compaction
 from cllm.engine.history_place import BranchPoint, CutReply, Placement, new_placement
-from cllm.engine.matched_turn import MatchedTurn, have_user_input
+from cllm.engine.matched_turn import MatchedTurn
 from cllm.engine.request import ClientHistory
+from cllm.wire.convert import has_user_input
 from cllm.wire.path_digest import (
     ROOT,
     MessageContent,
@@ -51,9 +52,7 @@ async def place_history(
     Changes nothing in the store. `create`: the conversation to create if there is none with the ID
     or name in `history`.
     """
-    if not isinstance(store, PathStore):
-        return _place_without_search(messages, history, new_id())
-    search = _HistorySearch(store, store, messages, contents, history, owner=owner, new_id=new_id)
+    search = _HistorySearch(store, messages, contents, history, owner=owner, new_id=new_id)
     if history.conversation is not None:
         return await search.place_in_conversation(history.conversation, create)
     if history.side is not None:
@@ -63,22 +62,10 @@ async def place_history(
     return await search.place_by_messages()
 
 
-def _place_without_search(
-    messages: Sequence[Message], history: ClientHistory, new_id: str
-) -> Placement:
-    """Return the place in a store that cannot find messages: those after the last reply are new."""
-    if history.conversation is None:
-        return new_placement(messages, history, new_id)
-    replies = [index for index, one in enumerate(messages) if one.role == "assistant"]
-    first = replies[-1] + 1 if replies else 0
-    return Placement(ref=history.conversation, messages=tuple(messages[first:]), recognised=first)
-
-
 class _HistorySearch:
     def __init__(
         self,
         store: Store,
-        paths: PathStore,
         messages: Sequence[Message],
         contents: Sequence[MessageContent],
         history: ClientHistory,
@@ -87,7 +74,6 @@ class _HistorySearch:
         new_id: NewId,
     ) -> None:
         self._store = store
-        self._paths = paths
         self._messages = tuple(messages)
         self._contents = contents
         self._digests = digest_contents(contents)
@@ -128,7 +114,7 @@ class _HistorySearch:
         matches = await self._find_in_family(family) if is_known else ()
         if matches:
             return await self._place_after(_choose_match(matches))
-        known = await self._paths.list_family(family, owner=self._owner)
+        known = await self._store.list_family(family, owner=self._owner)
         newest = next((one for one in known if not one.is_side), None)
         if newest is not None:
             return await self._place_at_root(newest.id, family)
@@ -221,7 +207,7 @@ class _HistorySearch:
         while batch := list(islice(lookups, FIRST_LOOKUPS)):
             if batch[0][1] < stop - 1:
                 batch += lookups
-            matches = await self._paths.find_paths(
+            matches = await self._store.find_paths(
                 [digest for digest, _ in batch],
                 owner=self._owner,
                 family=family,
@@ -262,7 +248,7 @@ class _HistorySearch:
             yield from ((digest, index - 1) for digest in reversed(parts))
 
     async def _has_family(self, family: str) -> bool:
-        return bool(await self._paths.list_family(family, owner=self._owner, limit=1))
+        return bool(await self._store.list_family(family, owner=self._owner, limit=1))
 
     async def _find_in_family(
         self, family: str, *, side: bool = False, before: int | None = None
@@ -379,7 +365,7 @@ class _HistorySearch:
         # Without a session, only a reply shows that the history is the same.
         if rest and not self._history.has_key and self._last_reply < 0:
             return self._start_new()
-        if have_user_input(dropped[1:]):
+        if has_user_input(dropped[1:]):
             return self._branch(place, place.messages_before + match.ordinal + 1, rest)
         if not place.is_slot or place.has_later_input():
             return self._branch(place, place.messages_before, own)
@@ -458,7 +444,7 @@ class _HistorySearch:
     ) -> Placement | None:
         """Return a conversation if the new messages contain the summary of a compaction."""
         compaction = await find_compaction(
-            self._store, self._paths, messages, self._history, family=family, owner=self._owner
+            self._store, messages, self._history, family=family, owner=self._owner
         )
         if compaction is None:
             return None
@@ -501,7 +487,7 @@ class _HistorySearch:
         """Return a side conversation of the newest conversation of a session, if any."""
         if family is None:
             return self._start_new()
-        known = await self._paths.list_family(family, owner=self._owner)
+        known = await self._store.list_family(family, owner=self._owner)
         main = next((one for one in known if not one.is_side), None)
         parent = None
         if main is not None:

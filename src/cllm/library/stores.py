@@ -55,6 +55,8 @@ class BlockingStore:
     delete_from = _delegate_blocking(Store.delete_from)
     branch = _delegate_blocking(Store.branch)
     choose_variant = _delegate_blocking(Store.choose_variant)
+    find_paths = _delegate_blocking(Store.find_paths)
+    list_family = _delegate_blocking(Store.list_family)
     close = _delegate_blocking(Store.close)
 
     def __enter__(self) -> Self:
@@ -108,6 +110,8 @@ class OpenStore:
     delete_from = _delegate(Store.delete_from)
     branch = _delegate(Store.branch)
     choose_variant = _delegate(Store.choose_variant)
+    find_paths = _delegate(Store.find_paths)
+    list_family = _delegate(Store.list_family)
     close = _delegate(Store.close)
 
     async def __aenter__(self) -> Self:

@@ -4,7 +4,7 @@ A finished turn that leaves the default path becomes a variant. No I/O, no clock
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import islice, takewhile
 from typing import Literal
@@ -28,7 +28,7 @@ from cllm.core.errors import (
     TurnNotFoundError,
     UsageError,
 )
-from cllm.core.message import Message, plain_message
+from cllm.core.message import plain_message
 from cllm.core.ports import Changes, Clock, Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores.views import build_summary
 
@@ -160,21 +160,12 @@ def start_turn(conversation: StoredConversation, start: TurnStart, *, now: datet
         slots = [turn.place for turn in conversation.turns]
         if start.place not in slots:
             raise TurnNotFoundError(conversation.id, start.place)
+        from cllm.wire.convert import has_user_input  # noqa: PLC0415 - only variants need it
+
         later = conversation.turns[slots.index(start.place) + 1 :]
         if any(turn.is_history and has_user_input(turn.messages) for turn in later):
             raise not_last_turn_error(conversation.id, start.place)
     return build_running_turn(start, now=now)
-
-
-def has_user_input(messages: Iterable[Message]) -> bool:
-    """Whether a user wrote one of the messages; an unreadable one counts."""
-    from cllm.wire.convert import is_plain_user  # noqa: PLC0415 - only variants need it
-    from cllm.wire.errors import MalformedError  # noqa: PLC0415 - only variants need it
-
-    try:
-        return any(map(is_plain_user, messages))
-    except MalformedError:
-        return True
 
 
 def build_running_turn(start: TurnStart, *, now: datetime) -> Turn:

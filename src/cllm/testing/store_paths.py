@@ -14,7 +14,6 @@ from cllm.core.ports import (
     Lease,
     NewConversation,
     PathMatch,
-    PathStore,
     Store,
     TurnStart,
 )
@@ -49,7 +48,6 @@ async def find(store: Store, *contents: str, **options: Any) -> tuple[PathMatch,
 async def find_messages(
     store: Store, messages: Sequence[Message], *, after: bytes = ROOT, **options: Any
 ) -> tuple[PathMatch, ...]:
-    assert isinstance(store, PathStore)
     return await store.find_paths(digest_path(messages, after)[::-1], **options)
 
 
@@ -63,7 +61,6 @@ def build_message(role: Role, content: Any, dialect: Dialect = "openai", **field
 
 
 async def list_family(store: Store, family: str, **options: Any) -> list[str]:
-    assert isinstance(store, PathStore)
     return [summary.id for summary in await store.list_family(family, **options)]
 
 
@@ -397,7 +394,6 @@ class FamilyContract(StoreSuite):
             id="side", family="client:1", source="client", is_side=True, parent=parent
         )
         await store.create(side)
-        assert isinstance(store, PathStore)
         newest, oldest = await store.list_family("client:1")
         assert (newest.id, newest.is_side, newest.parent) == ("side", True, parent)
         assert (oldest.id, oldest.is_side, oldest.parent) == ("main", False, None)

@@ -29,6 +29,7 @@ from cllm.core.notice import Notice
 from cllm.core.options import RequestOptions
 from cllm.core.prompt import Prompt
 from cllm.wire import media
+from cllm.wire.errors import MalformedError
 from cllm.wire.messages import (
     EMPTY,
     EncodedRequest,
@@ -104,6 +105,14 @@ def is_plain_user(message: Message) -> bool:
     if message.role != "user" or message.dialect == "openai":
         return message.role == "user"
     return not any(isinstance(part, ToolResult) for part in parts_of(message))
+
+
+def has_user_input(messages: Iterable[Message]) -> bool:
+    """Whether a user wrote one of the messages; an unreadable one counts."""
+    try:
+        return any(map(is_plain_user, messages))
+    except MalformedError:
+        return True
 
 
 def parts_of(message: Message) -> tuple[AnyPart, ...]:

@@ -8,7 +8,8 @@ from tests.history_client import message, reply, user
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import Message
 from cllm.core.ports import PathMatch
-from cllm.engine.matched_turn import MatchedTurn, have_user_input
+from cllm.engine.matched_turn import MatchedTurn
+from cllm.wire.convert import has_user_input
 from cllm.wire.path_digest import ROOT, digest_path
 
 TIME = datetime(2026, 11, 16, tzinfo=UTC)
@@ -89,10 +90,10 @@ def test_input_in_later_turns_counts_unless_they_failed():
 
 def test_tool_results_are_no_input():
     result = message("tool", "4", tool_call_id="call-1")
-    assert not have_user_input([reply("yes"), result])
-    assert have_user_input([result, user("and now?")])
+    assert not has_user_input([reply("yes"), result])
+    assert has_user_input([result, user("and now?")])
 
 
 def test_an_unreadable_message_counts_as_input():
     broken = Message(role="user", raw=b'{"role":"user","content":7}', dialect="anthropic")
-    assert have_user_input([broken])
+    assert has_user_input([broken])

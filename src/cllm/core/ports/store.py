@@ -161,8 +161,31 @@ class TurnPart(msgspec.Struct, frozen=True, kw_only=True):
     start: int = 0
 
 
+class PathMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A message whose path digest is `digests[position]`.
+
+    `ordinal` is its index in its turn, `sequence` its number on the default path, None off it.
+    `message_count` is that of the conversation.
+    """
+
+    conversation: str
+    turn: str
+    ordinal: int
+    position: int
+    sequence: int | None
+    message_count: int
+    state: TurnState
+
+
+MAX_MATCHES = 50
+"""The most messages that `find_paths` returns."""
+
+
 class Store(Protocol):
     """Stores conversations. An operation sees the conversations of one owner only.
+
+    It has the path digest (`cllm.wire.path_digest`) of every message. The path of a turn consists
+    of the earlier turns that later prompts contain, and the turn itself.
 
     `ref` is a conversation's id or name. A store that `ends_turns_whole` completes `finish_turn`
     and `drop_turn` although the caller is cancelled; for others the engine does.
@@ -333,6 +356,32 @@ class Store(Protocol):
         """
         ...
 
+    async def find_paths(
+        self,
+        digests: Sequence[bytes],
+        *,
+        owner: str = LOCAL_OWNER,
+        family: str | None = None,
+        side: bool = False,
+        any_ids: bool = False,
+    ) -> tuple[PathMatch, ...]:
+        """Return the messages with the first of the digests that any message has, newest first.
+
+        Archived conversations are not searched. `family`: only conversations of this family.
+        `side`: only side conversations; otherwise only others. `any_ids`: the IDs of tool calls
+        may differ. At most MAX_MATCHES are returned.
+        """
+        ...
+
+    async def list_family(
+        self, family: str, *, owner: str = LOCAL_OWNER, limit: int = 20
+    ) -> tuple[Summary, ...]:
+        """Return the newest conversations of a family, with side conversations, newest first.
+
+        Archived conversations are not listed.
+        """
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -363,60 +412,6 @@ class OutlinedStore(Protocol):
         The last part can be incomplete. A turn that does not exist has no messages.
         """
         ...
-
-
-class PathMatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A message whose path digest is `digests[position]`.
-
-    `ordinal` is its index in its turn, `sequence` its number on the default path, None off it.
-    `message_count` is that of the conversation.
-    """
-
-    conversation: str
-    turn: str
-    ordinal: int
-    position: int
-    sequence: int | None
-    message_count: int
-    state: TurnState
-
-
-@runtime_checkable
-class PathStore(Protocol):
-    """A store that can find conversations by their messages.
-
-    It has the path digest (`cllm.wire.path_digest`) of every message of a turn. The path of a
-    turn is the turns with a history before it, and its own messages.
-    """
-
-    async def find_paths(
-        self,
-        digests: Sequence[bytes],
-        *,
-        owner: str = LOCAL_OWNER,
-        family: str | None = None,
-        side: bool = False,
-        any_ids: bool = False,
-    ) -> tuple[PathMatch, ...]:
-        """Return the messages with the first of the digests that any message has, newest first.
-
-        Archived conversations are not searched. `family`: only conversations of this family.
-        `side`: only side conversations; otherwise only others. `any_ids`: the IDs of tool calls
-        may differ. At most MAX_MATCHES are returned.
-        """
-        ...
-
-    async def list_family(
-        self, family: str, *, owner: str = LOCAL_OWNER, limit: int = 20
-    ) -> tuple[Summary, ...]:
-        """Return the newest conversations of a family, with side conversations, newest first.
-
-        Archived conversations are not listed.
-        """
-        ...
-
-
-MAX_MATCHES = 50
 
 
 class ImportedFields(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,6 +50,7 @@ from cllm.stores.sqlite.reader import (
     load,
 )
 from cllm.stores.sqlite.turn_cache import TurnCache, TurnRows, select_cached_tail
+from cllm.wire.convert import has_user_input
 from cllm.wire.path_digest import ROOT, digest_turn
 
 LEASE_AT = len(CONVERSATION_COLUMNS)
@@ -163,7 +164,7 @@ def _find_slot(db: sqlite3.Connection, stored: _StoredState, start: TurnStart) -
     if original is None:
         raise TurnNotFoundError(key[1], start.place)
     later = db.execute(sql.USER_MESSAGES_AFTER, (*key, original[1])).fetchall()
-    if edits.has_user_input(decode_message(*message) for message in later):
+    if has_user_input(decode_message(*message) for message in later):
         raise edits.not_last_turn_error(key[1], start.place)
     return number, original[1]
 
