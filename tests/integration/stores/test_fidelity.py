@@ -30,6 +30,7 @@ from cllm.stores.registry import open_store
 from cllm.stores.sqlite import statements
 from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_contract import OPENING, answered, say, say_again, start, texts
+from cllm.testing.store_paths import find_messages
 
 __all__ = ["postgres_server"]
 
@@ -56,6 +57,8 @@ OF_ALL = {
         "add",
         "create",
         "count_call",
+        "find_paths",
+        "list_family",
     ),
     "forget_responses",
 }
@@ -141,6 +144,11 @@ async def test_another_owners_id_is_unknown_to_every_operation(store):
     assert await store.count_conversations(owner="eve") == 0
     assert (await store.search("apple", owner="eve")).total == 0
     assert await store.usage(owner="eve") == ()
+    messages = [message for turn in before.turns for message in turn.messages]
+    assert await find_messages(store, messages)
+    assert await find_messages(store, messages, owner="eve") == ()
+    assert [found.id for found in await store.list_family("demo")] == ["demo"]
+    assert await store.list_family("demo", owner="eve") == ()
     assert await store.load("demo") == before
 
 
