@@ -1,173 +1,110 @@
-"""Starts the turn of a client that sends its whole history in the conversation where it belongs."""
+"""Values: where the turn of a client that sends its whole history is stored."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from cllm.core.conversation import Branch, Turn
-from cllm.core.errors import (
-    ConversationBusyError,
-    ConversationExistsError,
-    StoreUnavailableError,
-)
-from cllm.core.ports import Clock, Lease, NewId, Store, TurnStart
-from cllm.engine.history_place import Placement, new_placement
-from cllm.engine.recognition import place_history
-from cllm.engine.request import NOT_RECORDED, ClientHistory, PlacedTurn, TurnRequest
-from cllm.wire.path_digest import read_content
+from cllm.core.conversation import Branch, make_title
+from cllm.core.message import Message
+from cllm.core.notice import Notice
+from cllm.core.ports import NewConversation
+from cllm.engine.request import ClientHistory
 
-MAX_ATTEMPTS = 3
-"""How often a turn is placed again because the conversation changed meanwhile."""
-
-TakeLease = Callable[[TurnRequest], Awaitable[Lease]]
+CONTEXT_END = "</environment_context>"
+"""The end of the first user message of Codex, which the user has not written."""
 
 
-async def place_turn(
-    request: TurnRequest,
+class BranchPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The last shared message of a branch; `path` as in `Store.branch`."""
+
+    conversation: str
+    at: int
+    path: tuple[str, ...] | None = None
+
+
+class CutReply(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn as the client has it: with only the beginning of its reply."""
+
+    place: str
+    messages: tuple[Message, ...]
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the turn starts, and the messages that are new there.
+
+    - `recognised`: how many messages of the request are stored already.
+    - `create`: the conversation that does not exist yet, `branch` the point where it starts.
+    - `place`: the slot of the turn of which this is a variant.
+    - `chosen_variant`: the turn to put on the default path first; `cut_reply`: the one to add.
+    - `message_count`: what the conversation has now; None if that does not matter.
+    - `branch_if_busy`: where a branch starts if another turn runs in the conversation.
+    """
+
+    ref: str
+    messages: tuple[Message, ...]
+    recognised: int = 0
+    create: NewConversation | None = None
+    branch: BranchPoint | None = None
+    place: str | None = None
+    chosen_variant: str | None = None
+    cut_reply: CutReply | None = None
+    message_count: int | None = None
+    branch_if_busy: BranchPoint | None = None
+
+    @property
+    def diverged_from(self) -> str | None:
+        """The conversation of which the turn starts a branch."""
+        if self.branch is not None:
+            return self.branch.conversation
+        parent = None if self.create is None else self.create.parent
+        return parent.conversation if parent is not None and parent.kind == "branch" else None
+
+    def list_notices(self) -> Iterator[Notice]:
+        if self.recognised:
+            total = self.recognised + len(self.messages)
+            yield Notice(
+                code="history_recognised",
+                path="messages",
+                message=f"{self.recognised} of {total} messages are stored already; "
+                f"new: {len(self.messages)}.",
+            )
+        if self.diverged_from is not None:
+            yield Notice(
+                code="history_diverged",
+                path="messages",
+                message=f"The turn is saved in branch {self.ref} of conversation "
+                f"{self.diverged_from}, after {self.recognised} common messages.",
+            )
+
+
+def new_placement(
+    messages: Sequence[Message],
     history: ClientHistory,
+    conversation_id: str,
     *,
-    store: Store,
-    take_lease: TakeLease,
-    new_id: NewId,
-    clock: Clock,
-) -> PlacedTurn:
-    """Find the conversation and take its lease; an optional turn can be left unrecorded."""
-    placer = _TurnPlacer(
-        request, history, store=store, take_lease=take_lease, new_id=new_id, clock=clock
+    parent: Branch | None = None,
+    family: str | None = None,
+    path_start: bytes | None = None,
+    recognised: int = 0,
+) -> Placement:
+    """Return a new conversation for the messages of a request."""
+    create = NewConversation(
+        id=conversation_id,
+        title=_choose_title(messages),
+        family=history.family if family is None else family,
+        source=history.source,
+        is_side=history.side is not None,
+        parent=parent,
+        path_start=path_start,
     )
-    steps = request.storage.optional_steps
-    if steps is None:
-        return await placer.place()
-    placed = await steps.run(placer.place(), when_late=placer.drop)
-    if placed is not None:
-        steps.restart_limit()
-        return placed
-    unrecorded = request.with_storage(ref=None, create=None)
-    return PlacedTurn(request=unrecorded, notices=(NOT_RECORDED,))
+    return Placement(
+        ref=conversation_id, messages=tuple(messages), create=create, recognised=recognised
+    )
 
 
-class _TurnPlacer:
-    def __init__(
-        self,
-        request: TurnRequest,
-        history: ClientHistory,
-        *,
-        store: Store,
-        take_lease: TakeLease,
-        new_id: NewId,
-        clock: Clock,
-    ) -> None:
-        self._request = request
-        self._history = history
-        self._store = store
-        self._take_lease = take_lease
-        self._new_id = new_id
-        self._clock = clock
-        self._owner = request.storage.owner
-        self._steps = request.storage.optional_steps
-        self._contents = [read_content(message) for message in request.input.messages]
-
-    async def place(self) -> PlacedTurn:
-        busy: Placement | None = None
-        for _ in range(MAX_ATTEMPTS):
-            placement = await place_history(
-                self._store,
-                self._request.input.messages,
-                self._contents,
-                self._history,
-                owner=self._owner,
-                new_id=self._new_id,
-                create=self._request.storage.create,
-            )
-            if self._steps is not None and self._steps.is_late:
-                raise StoreUnavailableError("The turn has started without the store.")
-            try:
-                placed = await self._start(placement)
-            except ConversationExistsError:
-                # Another request has created it meanwhile.
-                continue
-            except ConversationBusyError:
-                if self._steps is None:
-                    raise
-                busy = placement
-                break
-            if placed is not None:
-                return placed
-        if self._steps is None:
-            raise ConversationBusyError(self._history.conversation or "")
-        apart = self._place_apart(busy)
-        await self._prepare(apart)
-        return await self._run(apart)
-
-    def _place_apart(self, busy: Placement | None) -> Placement:
-        """Return a branch for a request whose conversation is busy."""
-        if busy is None or busy.create is not None:
-            messages = self._request.input.messages
-            return new_placement(messages, self._history, self._new_id())
-        if busy.branch_if_busy is not None:
-            created = new_placement(busy.messages, self._history, self._new_id())
-            return msgspec.structs.replace(
-                created, branch=busy.branch_if_busy, recognised=busy.recognised
-            )
-        parent = Branch(conversation=busy.ref, sequence=0)
-        messages = self._request.input.messages
-        return new_placement(messages, self._history, self._new_id(), parent=parent)
-
-    async def drop(self, placed: PlacedTurn | None) -> None:
-        """Drop the turn of a lease that was taken too late."""
-        if placed is not None and placed.lease is not None:
-            await self._store.drop_turn(placed.lease)
-
-    async def _start(self, placement: Placement) -> PlacedTurn | None:
-        """Return None if the conversation has changed since it was placed."""
-        await self._prepare(placement)
-        placed = await self._run(placement)
-        lease = placed.lease
-        expected = placement.message_count
-        if lease is None or expected in (None, lease.conversation.message_count):
-            return placed
-        await self._store.drop_turn(lease)
+def _choose_title(messages: Sequence[Message]) -> str | None:
+    """Return the title if context precedes the user's text; otherwise the store makes it."""
+    if len(messages) < 2 or CONTEXT_END.encode() not in messages[0].raw:  # noqa: PLR2004
         return None
-
-    async def _prepare(self, placement: Placement) -> None:
-        """Make the path of the client the default path, or create the branch."""
-        if placement.cut_reply is not None:
-            await self._add_cut_reply(placement)
-        if placement.chosen_variant is not None:
-            await self._store.choose_variant(
-                placement.ref, placement.chosen_variant, owner=self._owner
-            )
-        if placement.branch is not None and placement.create is not None:
-            point = placement.branch
-            await self._store.branch(
-                point.conversation,
-                placement.create,
-                at=point.at,
-                path=point.path,
-                owner=self._owner,
-            )
-
-    async def _add_cut_reply(self, placement: Placement) -> None:
-        cut = placement.cut_reply
-        if cut is None:
-            return
-        start = TurnStart(id=self._new_id(), messages=cut.messages, place=cut.place)
-        lease = await self._store.begin_turn(placement.ref, start, owner=self._owner, tail=0)
-        turn: Turn = msgspec.structs.replace(lease.turn, state="incomplete", ended_at=self._clock())
-        await self._store.finish_turn(lease, turn)
-
-    async def _run(self, placement: Placement) -> PlacedTurn:
-        request = self._request.with_storage(
-            ref=placement.ref,
-            create=None if placement.branch is not None else placement.create,
-            place=placement.place,
-            preloaded=msgspec.UNSET,
-        ).with_input(
-            messages=placement.messages,
-            content_hashes=tuple([content.whole for content in self._contents]),
-        )
-        return PlacedTurn(
-            request=request,
-            lease=await self._take_lease(request),
-            notices=tuple(placement.list_notices()),
-        )
+    is_context = messages[0].text.rstrip().endswith(CONTEXT_END)
+    return make_title(messages[1].text) if is_context and messages[1].role == "user" else None

@@ -4,37 +4,23 @@ The messages that are stored already are recognised by their path digests. The n
 the conversation, become a variant of its last turn, or start a branch or another conversation.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from cllm.core.conversation import (
-    HISTORY_STATES,
-    Branch,
-    StoredConversation,
-)
+from cllm.core.conversation import HISTORY_STATES, Branch
 from cllm.core.errors import ConversationNotFoundError, HistoryDivergedError
 from cllm.core.message import Message
 from cllm.core.ports import NewConversation, NewId, PathMatch, Store
 from cllm.engine.compactions import find_compaction
-from cllm.engine.history_place import BranchPoint, CutReply, Placement, new_placement
 from cllm.engine.matched_turn import MatchedTurn
+from cllm.engine.path_lookup import MAX_LOOKUPS, PathLookup, choose_match
+from cllm.engine.placement import BranchPoint, CutReply, Placement, new_placement
 from cllm.engine.request import ClientHistory
 from cllm.wire.convert import has_user_input
-from cllm.wire.path_digest import (
-    ROOT,
-    MessageContent,
-    digest_contents,
-    find_injected,
-    is_cut_short,
-    meaning_of,
-)
+from cllm.wire.path_digest import MessageContent, is_cut_short
 
-MAX_LOOKUPS = 10
-MAX_ANCESTORS = 100
 MAX_REPEATS = 10
-FIRST_LOOKUPS = 8
 
 
 async def place_history(
@@ -47,7 +33,7 @@ async def place_history(
     new_id: NewId,
     create: NewConversation | None = None,
 ) -> Placement:
-    """Return the place of a request with these messages, without its system messages.
+    """Return where a request with these messages, without its system messages, is stored.
 
     Changes nothing in the store. `create`: the conversation to create if there is none with the ID
     or name in `history`.
@@ -75,22 +61,10 @@ class _HistorySearch:
     ) -> None:
         self._store = store
         self._messages = tuple(messages)
-        self._contents = contents
-        self._digests = digest_contents(contents)
+        self._lookup = PathLookup(store, self._messages, contents, owner=owner)
         self._history = history
         self._owner = owner
         self._new_id = new_id
-        self._last_reply = self._find_last_reply()
-
-    def _find_last_reply(self) -> int:
-        """Return the index of the last reply, or -1; a reply that a client added does not count."""
-        before = [ROOT, *self._digests]
-        replies = [
-            index
-            for index, one in enumerate(self._messages)
-            if one.role == "assistant" and before[index] != before[index + 1]
-        ]
-        return replies[-1] if replies else -1
 
     async def place_in_conversation(self, ref: str, create: NewConversation | None) -> Placement:
         try:
@@ -101,7 +75,7 @@ class _HistorySearch:
             return Placement(ref=create.id, messages=self._messages, create=create)
         if head.archived_at is not None:
             raise ConversationNotFoundError(ref)
-        match = await self._find_descendant(head)
+        match = await self._lookup.find_descendant(head)
         if match is not None:
             return self._check_strict(await self._place_after(match), head.id)
         if head.message_count == 0:
@@ -110,23 +84,23 @@ class _HistorySearch:
 
     async def place_in_session(self, family: str) -> Placement:
         # The first request of a session: a lookup of its messages would find other sessions.
-        is_known = self._last_reply >= 0 or await self._has_family(family)
-        matches = await self._find_in_family(family) if is_known else ()
+        is_known = self._lookup.last_reply >= 0 or await self._lookup.has_family(family)
+        matches = await self._lookup.find_in_family(family) if is_known else ()
         if matches:
-            return await self._place_after(_choose_match(matches))
+            return await self._place_after(choose_match(matches))
         known = await self._store.list_family(family, owner=self._owner)
         newest = next((one for one in known if not one.is_side), None)
         if newest is not None:
             return await self._place_at_root(newest.id, family)
         # The same first message alone is no sign of a fork.
-        fork = await self._find_unique() if self._last_reply >= 0 else None
+        fork = await self._lookup.find_unique() if self._lookup.last_reply >= 0 else None
         return self._start_new() if fork is None else await self._fork(fork)
 
     async def place_by_messages(self) -> Placement:
-        if self._last_reply < 0:
+        if self._lookup.last_reply < 0:
             match = await self._find_first_request()
         else:
-            match = await self._find_unique()
+            match = await self._lookup.find_unique()
         if match is not None:
             return await self._place_after(match)
         continued = await self._place_after_compaction(self._messages, None)
@@ -138,7 +112,7 @@ class _HistorySearch:
         Other conversations can have the same first message: several are possible, unless one
         request failed. A request that is repeated often is no retry: each starts a conversation.
         """
-        found = await self._find()
+        found = await self._lookup.find()
         matches = [
             one
             for one in found
@@ -156,19 +130,19 @@ class _HistorySearch:
 
     async def _has_same_client(self, match: PathMatch) -> bool:
         conversation = await self._store.load(match.conversation, owner=self._owner)
-        place = MatchedTurn.find(conversation, match)
+        matched = MatchedTurn.find(conversation, match)
         return (
-            place is not None
+            matched is not None
             and conversation.source == self._history.source
-            and place.turn.messages[match.ordinal].dialect == self._messages[-1].dialect
+            and matched.turn.messages[match.ordinal].dialect == self._messages[-1].dialect
         )
 
     async def _place_after_cut_reply(self) -> Placement | None:
-        """Return the place of a request whose last reply is the beginning of the stored one."""
-        if self._last_reply < 1:
+        """Return the placement of a request whose last reply is the beginning of the stored one."""
+        if self._lookup.last_reply < 1:
             return None
-        match = await self._find_unique(before=self._last_reply)
-        if match is None or match.position != self._last_reply - 1:
+        match = await self._lookup.find_unique(before=self._lookup.last_reply)
+        if match is None or match.position != self._lookup.last_reply - 1:
             return None
         placement = await self._place_after(match)
         return placement if placement.cut_reply is not None else None
@@ -176,11 +150,11 @@ class _HistorySearch:
     async def place_side_request(self) -> Placement:
         """Continue a side conversation of the same kind, or start one."""
         history = self._history
-        matches = await self._find(
+        matches = await self._lookup.find(
             family=history.family, any_ids=history.family is not None, side=True
         )
-        match = await self._choose_unique(matches)
-        if match is not None and self._covers_replies(match):
+        match = await self._lookup.choose_unique(matches)
+        if match is not None and self._lookup.covers_replies(match):
             head = await self._store.load(match.conversation, owner=self._owner, tail=0)
             if head.source == history.source:
                 return await self._place_after(match)
@@ -190,125 +164,6 @@ class _HistorySearch:
         if is_agent:
             continued = await self._place_after_compaction(self._messages, history.family)
         return continued or await self._start_side()
-
-    async def _find(
-        self,
-        *,
-        family: str | None = None,
-        any_ids: bool = False,
-        side: bool = False,
-        before: int | None = None,
-        splits: bool = False,
-    ) -> tuple[PathMatch, ...]:
-        """Return the longest matches; `position` is the index of the last matching message."""
-        stop = len(self._digests) if before is None else before
-        lookups = self._list_lookups(stop, splits=splits)
-        # Most histories match at their end.
-        while batch := list(islice(lookups, FIRST_LOOKUPS)):
-            if batch[0][1] < stop - 1:
-                batch += lookups
-            matches = await self._store.find_paths(
-                [digest for digest, _ in batch],
-                owner=self._owner,
-                family=family,
-                side=side,
-                any_ids=any_ids,
-            )
-            if matches:
-                position = self._before_injected(batch[matches[0].position][1])
-                return tuple(replace(one, position=position) for one in matches)
-        return ()
-
-    def _before_injected(self, index: int) -> int:
-        """Return the index of the last message up to this one that a client did not add itself.
-
-        The messages that it added after the last stored one are new.
-        """
-        injected = find_injected(self._contents)
-        while index in injected and index > 0:
-            index -= 1
-        return index
-
-    def _list_lookups(self, stop: int, *, splits: bool) -> Iterator[tuple[bytes, int]]:
-        """Yield the digests before `stop`, longest first, with the index of their last message.
-
-        `splits`: also after each text of the messages after the last reply. A client that joins
-        the messages after a cancelled reply sends the first of them as a part of a message.
-        """
-        # A message without content has the digest of the path before it.
-        starts = (n for n, one in enumerate(self._digests) if one != ROOT)
-        first = next(starts, len(self._digests))
-        for index in range(stop - 1, first - 1, -1):
-            yield self._digests[index], index
-            tokens = self._contents[index].tokens
-            if not splits or index <= self._last_reply or len(tokens) == 1:
-                continue
-            start = self._digests[index - 1] if index else ROOT
-            parts = digest_contents([MessageContent((token,)) for token in tokens[:-1]], start)
-            yield from ((digest, index - 1) for digest in reversed(parts))
-
-    async def _has_family(self, family: str) -> bool:
-        return bool(await self._store.list_family(family, owner=self._owner, limit=1))
-
-    async def _find_in_family(
-        self, family: str, *, side: bool = False, before: int | None = None
-    ) -> tuple[PathMatch, ...]:
-        """Return the longest matches in a family; a client can change the IDs of tool calls.
-
-        If the first call has the ID of the stored one, all IDs must be equal: a repeated request
-        can have the same calls again.
-        """
-        calls = [index for index, content in enumerate(self._contents) if content.calls]
-        exact = await self._find(family=family, side=side, before=before, splits=True)
-        if not calls or (exact and exact[0].position >= calls[0]):
-            return exact
-        return await self._find(family=family, any_ids=True, side=side, before=before, splits=True)
-
-    async def _find_descendant(self, head: StoredConversation) -> PathMatch | None:
-        """Return the longest match in the conversation or in a branch of it."""
-        before: int | None = None
-        for _ in range(MAX_LOOKUPS):
-            matches = await self._find_in_family(head.family_key, side=head.is_side, before=before)
-            if not matches:
-                return None
-            own = [one for one in matches if await self._is_descendant(one.conversation, head)]
-            if own:
-                return _choose_match(own)
-            before = matches[0].position
-        return None
-
-    async def _is_descendant(self, conversation: str, ancestor: StoredConversation) -> bool:
-        if conversation == ancestor.id or ancestor.parent is None:
-            return True
-        current: str | None = conversation
-        for _ in range(MAX_ANCESTORS):
-            if current is None or current == ancestor.id:
-                break
-            try:
-                head = await self._store.load(current, owner=self._owner, tail=0)
-            except ConversationNotFoundError:
-                return False
-            current = None if head.parent is None else head.parent.conversation
-        return current == ancestor.id
-
-    async def _find_unique(self, *, before: int | None = None) -> PathMatch | None:
-        """Return the match of a history without a session, unless several are possible."""
-        matches = await self._find(before=before)
-        if not matches or not (before or self._covers_replies(matches[0])):
-            return None
-        return await self._choose_unique(matches)
-
-    async def _choose_unique(self, matches: Sequence[PathMatch]) -> PathMatch | None:
-        """Return a match if all are in one family."""
-        families = {one.conversation for one in matches}
-        if len(families) > 1:
-            heads = [await self._store.load(one, owner=self._owner, tail=0) for one in families]
-            families = {head.family_key for head in heads}
-        return _choose_match(matches) if len(families) == 1 else None
-
-    def _covers_replies(self, match: PathMatch) -> bool:
-        """Whether all replies in the request are in the match."""
-        return match.position >= self._last_reply
 
     async def _place_after(self, match: PathMatch) -> Placement:
         rest = self._messages[match.position + 1 :]
@@ -322,18 +177,18 @@ class _HistorySearch:
                 branch_if_busy=BranchPoint(conversation=match.conversation, at=match.message_count),
             )
         conversation = await self._store.load(match.conversation, owner=self._owner)
-        place = MatchedTurn.find(conversation, match)
-        if place is None:
+        matched = MatchedTurn.find(conversation, match)
+        if matched is None:
             return await self._place_at_root(conversation.id, conversation.family_key)
         continued = await self._place_after_compaction(rest, conversation.family_key)
         if continued is not None:
             return continued
-        if place.is_whole:
-            return self._continue_after_turn(place, match, rest)
-        return self._replace_turn(place, match, rest)
+        if matched.is_whole:
+            return self._continue_after_turn(matched, match, rest)
+        return self._replace_turn(matched, match, rest)
 
     def _continue_after_turn(
-        self, place: MatchedTurn, match: PathMatch, rest: tuple[Message, ...]
+        self, matched: MatchedTurn, match: PathMatch, rest: tuple[Message, ...]
     ) -> Placement:
         placement = Placement(
             ref=match.conversation,
@@ -342,33 +197,33 @@ class _HistorySearch:
             message_count=match.message_count,
             branch_if_busy=BranchPoint(
                 conversation=match.conversation,
-                at=place.messages_before + len(place.turn.messages),
-                path=place.path,
+                at=matched.messages_before + len(matched.turn.messages),
+                path=matched.path,
             ),
         )
-        if place.is_slot and not place.later:
-            chosen = None if place.is_on_path else place.turn.id
+        if matched.is_slot and not matched.later:
+            chosen = None if matched.is_on_path else matched.turn.id
             return replace(placement, chosen_variant=chosen)
-        if place.is_on_path and not place.has_later_input(1):
-            return replace(placement, place=place.later[0].place, message_count=None)
-        return self._branch(place, place.messages_before + len(place.turn.messages), rest)
+        if matched.is_on_path and not matched.has_later_input(1):
+            return replace(placement, place=matched.later[0].place, message_count=None)
+        return self._branch(matched, matched.messages_before + len(matched.turn.messages), rest)
 
     def _replace_turn(
-        self, place: MatchedTurn, match: PathMatch, rest: tuple[Message, ...]
+        self, matched: MatchedTurn, match: PathMatch, rest: tuple[Message, ...]
     ) -> Placement:
         """Return a variant of the turn whose first messages match, or a branch."""
-        turn = place.turn
-        first = self._index_after(place.start)
+        turn = matched.turn
+        first = self._lookup.index_after(matched.start)
         own = self._messages[first:]
         dropped = turn.messages[match.ordinal + 1 :]
         is_cut = len(rest) > 1 and len(dropped) == 1 and _is_cut(rest[0], dropped[0])
         # Without a session, only a reply shows that the history is the same.
-        if rest and not self._history.has_key and self._last_reply < 0:
+        if rest and not self._history.has_key and self._lookup.last_reply < 0:
             return self._start_new()
         if has_user_input(dropped[1:]):
-            return self._branch(place, place.messages_before + match.ordinal + 1, rest)
-        if not place.is_slot or place.has_later_input():
-            return self._branch(place, place.messages_before, own)
+            return self._branch(matched, matched.messages_before + match.ordinal + 1, rest)
+        if not matched.is_slot or matched.has_later_input():
+            return self._branch(matched, matched.messages_before, own)
         if is_cut:
             stop = match.position + 2
             cut = CutReply(place=turn.place, messages=self._messages[first:stop])
@@ -377,38 +232,32 @@ class _HistorySearch:
             )
         return Placement(ref=match.conversation, messages=own, recognised=first, place=turn.place)
 
-    def _index_after(self, digest: bytes) -> int:
-        """Return the index of the first message after the path with this digest."""
-        meaning = meaning_of(digest)
-        indexes = [n for n, one in enumerate(self._digests) if meaning_of(one) == meaning]
-        return indexes[-1] + 1 if indexes else 0
-
-    def _branch(self, place: MatchedTurn, at: int, messages: tuple[Message, ...]) -> Placement:
-        conversation = place.conversation
+    def _branch(self, matched: MatchedTurn, at: int, messages: tuple[Message, ...]) -> Placement:
+        conversation = matched.conversation
         if at == 0:
             return self._start_branch_at_root(conversation.id, conversation.family_key)
         created = new_placement(
             messages, self._history, self._new_id(), family=conversation.family_key
         )
-        point = BranchPoint(conversation=conversation.id, at=at, path=place.path)
+        point = BranchPoint(conversation=conversation.id, at=at, path=matched.path)
         recognised = len(self._messages) - len(messages)
         return replace(created, branch=point, recognised=recognised)
 
     async def _fork(self, match: PathMatch) -> Placement:
         """Return a branch for another session of a client that has the same history."""
         conversation = await self._store.load(match.conversation, owner=self._owner)
-        place = MatchedTurn.find(conversation, match)
-        if place is None:
+        matched = MatchedTurn.find(conversation, match)
+        if matched is None:
             return self._start_new()
-        at, first = place.messages_before + match.ordinal + 1, match.position + 1
-        if place.is_whole:
-            at = place.messages_before + len(place.turn.messages)
-        if not place.turn.is_history or first == len(self._messages):
-            at, first = place.messages_before, self._index_after(place.start)
+        at, first = matched.messages_before + match.ordinal + 1, match.position + 1
+        if matched.is_whole:
+            at = matched.messages_before + len(matched.turn.messages)
+        if not matched.turn.is_history or first == len(self._messages):
+            at, first = matched.messages_before, self._lookup.index_after(matched.start)
         if at == 0:
             return self._start_new()
         created = new_placement(self._messages[first:], self._history, self._new_id())
-        point = BranchPoint(conversation=conversation.id, at=at, path=place.path)
+        point = BranchPoint(conversation=conversation.id, at=at, path=matched.path)
         return replace(created, branch=point, recognised=first)
 
     async def _place_at_root(self, conversation: str, family: str) -> Placement:
@@ -421,7 +270,7 @@ class _HistorySearch:
 
     async def _replace_only_turn(self, conversation: str) -> Placement | None:
         """Return a variant of the only turn of a conversation for a request without replies."""
-        if self._last_reply >= 0:
+        if self._lookup.last_reply >= 0:
             return None
         stored = await self._store.load(conversation, owner=self._owner)
         replied = [turn for turn in stored.turns if turn.state != "failed"]
@@ -460,8 +309,8 @@ class _HistorySearch:
         history = self._history
         if history.parent_family is not None:
             return await self._start_side_of(history.parent_family)
-        matches = await self._find(family=history.family, any_ids=history.family is not None)
-        match = await self._choose_unique(matches)
+        matches = await self._lookup.find(family=history.family, any_ids=history.family is not None)
+        match = await self._lookup.choose_unique(matches)
         if match is not None:
             return self._start_side_after(match)
         return self._start_new() if matches else await self._start_side_of(history.family)
@@ -472,14 +321,14 @@ class _HistorySearch:
         sequence = match.sequence or 0
         if shared < 0:
             sequence = 0
-        elif self._digests[shared] != self._digests[match.position]:
+        elif self._lookup.digests[shared] != self._lookup.digests[match.position]:
             sequence = max(sequence - 1, 0)
         return new_placement(
             self._messages[shared + 1 :],
             self._history,
             self._new_id(),
             parent=Branch(conversation=match.conversation, sequence=sequence, kind="side"),
-            path_start=self._digests[shared] if shared >= 0 else None,
+            path_start=self._lookup.digests[shared] if shared >= 0 else None,
             recognised=shared + 1,
         )
 
@@ -498,13 +347,6 @@ class _HistorySearch:
         if self._history.strict and placement.diverged_from is not None:
             raise HistoryDivergedError(conversation, index=placement.recognised)
         return placement
-
-
-def _choose_match(matches: Sequence[PathMatch]) -> PathMatch:
-    """Return the match at the end of a conversation, else the newest on a default path."""
-    ends = [one for one in matches if one.sequence == one.message_count]
-    on_path = [one for one in matches if one.sequence is not None]
-    return (ends or on_path or list(matches))[0]
 
 
 def _is_cut(message: Message, reply: Message) -> bool:

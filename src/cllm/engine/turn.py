@@ -433,7 +433,7 @@ class Engine:
     async def _place_history(
         self, request: TurnRequest, history: ClientHistory, model: str
     ) -> PlacedTurn:
-        from cllm.engine.placement import place_turn  # noqa: PLC0415 - most turns do not need it
+        from cllm.engine.turn_placement import place_turn  # noqa: PLC0415 - most turns do not need it
 
         return await place_turn(
             request,

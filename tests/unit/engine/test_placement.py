@@ -1,174 +1,68 @@
-"""Turns start in the conversation where they belong, or are not recorded."""
-
-import asyncio
-from itertools import count
-from typing import Any
+"""The notices about the place of a history."""
 
 import pytest
-from msgspec.structs import replace
-from tests.history_client import HistoryClient, make_engine, reply, user
-from tests.scripted_provider import ScriptedProvider
-from tests.store_gates import block_method, wait_for_background
-from tests.unit.engine.conftest import Clock
+from tests.history_client import reply, user
 
-from cllm.core.errors import ConversationBusyError, StoreUnavailableError
-from cllm.core.ports import NewConversation, TurnStart
-from cllm.engine import optional_steps, placement
+from cllm.core.conversation import Branch, ParentKind
+from cllm.core.ports import NewConversation
+from cllm.engine.placement import BranchPoint, Placement, new_placement
 from cllm.engine.request import ClientHistory
-from cllm.stores.memory import MemoryStore
-
-SESSION = ClientHistory(client="test", family="test:a")
 
 
-def make_client(store: MemoryStore, history: ClientHistory = SESSION) -> HistoryClient:
-    provider = ScriptedProvider(f"answer {number}" for number in count(1))
-    ids = (f"id-{number}" for number in count(1))
-    engine = make_engine(store, provider, clock=Clock(), new_id=lambda: next(ids))
-    return HistoryClient(store, engine, provider, history)
+def test_a_new_conversation_has_no_notice():
+    place = Placement(ref="new", messages=(user("a"),), create=NewConversation(id="new"))
+    assert place.diverged_from is None
+    assert list(place.list_notices()) == []
 
 
-class ChangedStore(MemoryStore):
-    """Another turn is saved between the lookup and the lease, `changes` times."""
-
-    changes = 0
-
-    async def find_paths(self, digests: Any, **options: Any) -> Any:
-        matches = await super().find_paths(digests, **options)
-        if matches and self.changes:
-            self.changes -= 1
-            start = TurnStart(id=f"other-{self.changes}", messages=(user("in between"),))
-            lease = await self.begin_turn(matches[0].conversation, start)
-            await self.finish_turn(lease, replace(lease.turn, state="complete"))
-        return matches
+def test_recognised_messages_are_counted():
+    place = Placement(ref="demo", messages=(user("c"),), recognised=2)
+    (notice,) = place.list_notices()
+    assert notice.code == "history_recognised"
+    assert notice.message == "2 of 3 messages are stored already; new: 1."
 
 
-async def test_a_turn_is_placed_again_if_the_conversation_changed() -> None:
-    store = ChangedStore(clock=Clock())
-    client = make_client(store)
-    await client.ask("one")
-    first = client.conversation
-    store.changes = 1
-    client.messages.append(user("two"))
-    await client.request()
-    # The other turn is the last one, so this one is a variant of it.
-    assert client.conversation == first
-    assert await client.stored_texts() == ["one", "answer 1", "two", "answer 2"]
-    assert not client.unrecorded
-
-
-async def test_a_conversation_that_changes_all_the_time_is_left_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(placement, "MAX_ATTEMPTS", 1)
-    store = ChangedStore(clock=Clock())
-    client = make_client(store)
-    await client.ask("one")
-    first = client.conversation
-    store.changes = 10
-    client.messages.append(user("two"))
-    await client.request()
-    assert client.conversation != first
-    assert (await client.stored()).family == "test:a"
-    assert len(await client.stored_texts()) == 4
-
-
-async def test_a_busy_conversation_with_an_id_is_an_error() -> None:
-    store = MemoryStore(clock=Clock())
-    await store.begin_turn(
-        "demo", TurnStart(id="t", messages=(user("x"),)), create=NewConversation(id="demo")
+def test_a_branch_names_the_conversation_and_the_message():
+    place = Placement(
+        ref="new",
+        messages=(user("c"), reply("d")),
+        recognised=2,
+        create=NewConversation(id="new"),
+        branch=BranchPoint(conversation="demo", at=2, path=("t1",)),
     )
-    client = make_client(store, ClientHistory(conversation="demo"))
-    client.messages = [user("x")]
-    with pytest.raises(ConversationBusyError):
-        await client.request()
+    assert place.diverged_from == "demo"
+    recognised, diverged = place.list_notices()
+    assert recognised.code == "history_recognised"
+    assert (diverged.code, diverged.path) == ("history_diverged", "messages")
+    assert "conversation demo" in diverged.message
 
 
-@pytest.mark.parametrize("error", [StoreUnavailableError("The disk is full."), None])
-async def test_a_store_that_fails_or_is_slow_leaves_the_turn_unrecorded(
-    error: StoreUnavailableError | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(*_: object, **__: object) -> None:
-        if error is not None:
-            raise error
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(optional_steps, "OPTIONAL_SECONDS", 0.01)
-    store = MemoryStore(clock=Clock())
-    monkeypatch.setattr(store, "begin_turn", fail)
-    client = make_client(store)
-    assert await client.ask("one") == "answer 1"
-    assert client.conversation is None
-    assert [one.code for one in client.notices] == ["not_recorded"]
-    assert [type(one) for one in client.unrecorded] == [StoreUnavailableError]
+def test_only_a_branch_diverges():
+    kinds: dict[ParentKind, str | None] = {"branch": "demo", "compaction": None, "side": None}
+    for kind, expected in kinds.items():
+        parent = Branch(conversation="demo", sequence=0, kind=kind)
+        create = NewConversation(id="new", parent=parent)
+        assert Placement(ref="new", messages=(), create=create).diverged_from == expected
 
 
-async def test_a_store_that_fails_is_an_error_for_a_conversation_with_an_id(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def fail(*_: object, **__: object) -> None:
-        raise StoreUnavailableError("The disk is full.")
-
-    store = MemoryStore(clock=Clock())
-    await store.create(NewConversation(id="demo"))
-    client = make_client(store, ClientHistory(conversation="demo"))
-    monkeypatch.setattr(store, "find_paths", fail)
-    client.messages = [user("one")]
-    with pytest.raises(StoreUnavailableError):
-        await client.request()
+CONTEXT = "<environment_context>\n<cwd>/x</cwd>\n</environment_context>"
 
 
-async def test_a_lease_that_comes_too_late_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optional_steps, "OPTIONAL_SECONDS", 0.01)
-    store = MemoryStore(clock=Clock())
-    client = make_client(store)
-    await client.ask("one")
-    first = client.conversation
-    gate = block_method(monkeypatch, store, "begin_turn")
-    assert await client.ask("two") == "answer 2"
-    other = client.fork(ClientHistory(client="test", family="test:b"))
-    other.messages = []
-    assert await other.ask("three") == "answer 3"
-    assert [type(one) for one in client.unrecorded] == [StoreUnavailableError]
+@pytest.mark.parametrize(
+    ("texts", "title"),
+    [
+        ((CONTEXT, "Fix it."), "Fix it."),
+        ((f"# AGENTS.md instructions\n{CONTEXT}\n", "Fix it."), "Fix it."),
+        ((CONTEXT,), None),
+        (("Fix it.", "Now."), None),
+        ((f"{CONTEXT} is what I see.", "Fix it."), None),
+    ],
+)
+def test_the_title_leaves_out_the_context_of_codex(texts: tuple[str, ...], title: str | None):
+    messages = [user(text) for text in texts]
+    history = ClientHistory(client="codex")
 
-    gate.set()
-    for tasks in (client.background, other.background):
-        await wait_for_background(tasks)
-    assert await client.conversations() == [first]
-    assert [turn.state for turn in (await store.load(str(first))).turns] == ["complete"]
-    client.messages = [user("one"), reply("answer 1"), user("again")]
-    await client.request()
-    assert client.conversation == first
+    placement = new_placement(messages, history, "new")
 
-
-async def test_a_lookup_that_ends_too_late_starts_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fail(*_: object, **__: object) -> None:
-        raise AssertionError
-
-    monkeypatch.setattr(optional_steps, "OPTIONAL_SECONDS", 0.01)
-    store = MemoryStore(clock=Clock())
-    client = make_client(store)
-    gate = block_method(monkeypatch, store, "list_family")
-    monkeypatch.setattr(store, "begin_turn", fail)
-    assert await client.ask("one") == "answer 1"
-
-    gate.set()
-    (late,) = client.background
-    await late
-
-
-async def test_a_request_cancelled_while_it_is_placed_leaves_no_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    store = MemoryStore(clock=Clock())
-    client = make_client(store)
-    gate = block_method(monkeypatch, store, "begin_turn")
-    request = asyncio.create_task(client.ask("one"))
-    for _ in range(10):
-        await asyncio.sleep(0)
-    request.cancel()
-    await asyncio.wait((request,))
-    assert request.cancelled()
-
-    gate.set()
-    await wait_for_background(client.background)
-    assert await client.conversations() == []
+    assert placement.create is not None
+    assert placement.create.title == title

@@ -52,7 +52,7 @@ from cllm.server.turns.headers import (
 from cllm.wire.convert import is_plain_user
 from cllm.wire.errors import FieldError
 
-NO_HEADERS = Headers()
+EMPTY_HEADERS = Headers()
 MAX_MODEL_LENGTH = 2048
 """In characters."""
 UNKNOWN_CLIENT = "client"
@@ -119,7 +119,7 @@ async def prepare_turn(
     caller: Caller,
     state: ServerState,
     *,
-    headers: Headers = NO_HEADERS,
+    headers: Headers = EMPTY_HEADERS,
 ) -> PreparedTurn:
     """`headers` are those of the request, by which clients are identified."""
     settings = state.app.settings
