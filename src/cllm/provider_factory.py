@@ -28,7 +28,7 @@ from cllm.providers.third_party import (
     open_offered,
 )
 from cllm.settings.cllmfile import VARIABLE
-from cllm.settings.load import Environment, ProviderSettings, Settings
+from cllm.settings.load import Environment, ProviderSettings, Settings, user_folder
 from cllm.settings.trust import is_secret_name
 from cllm.wire.media import NAMED_RULES as MEDIA_RULES
 from cllm.wire.reasoning import NAMED_RULES
@@ -64,6 +64,9 @@ KINDS = (*PROTOCOL_CLASSES, "bedrock", "litellm")
 COMMON_OPTIONS = ("prices",)
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 MIN_SECRET_LENGTH = 8
+BEDROCK = "bedrock"
+SETTINGS_KEY = "api_key"
+"""The place of a key that the Cllmfile or the command line sets."""
 
 
 def find_model_cache(environment: Environment) -> "CachePaths":
@@ -255,14 +258,13 @@ class ProviderFactory:
                 AwsAccount,
             )
         environment = self._settings.env.environment
+        bearer = self._look_up_key(BEDROCK, settings, BEARER_VARIABLE, is_needed=False)
         regions = (settings.options.get("region"), *map(environment.get, REGION_VARIABLES))
         return AwsAccount(
             region=next((str(region) for region in regions if region), DEFAULT_REGION),
             profile=_get_text(settings.options, "profile"),
             endpoint_url=_get_text(settings.options, "endpoint_url") or settings.api_base,
-            bearer=settings.api_key.reveal()
-            if settings.api_key
-            else environment.get(BEARER_VARIABLE),
+            bearer=None if bearer is None else bearer[1],
         )
 
     def _open_http(self) -> "HttpTransport":
@@ -292,15 +294,36 @@ class ProviderFactory:
         """Return the key; a `built_in` provider may need one, from its environment variable."""
         row = BUILTIN_PROVIDERS.get(name) if built_in else None
         variable = None if row is None else row.key
-        environment = self._settings.env.environment
-        key = settings.api_key.reveal() if settings.api_key else environment.get(variable or "", "")
-        key = key.strip()
-        unset = VARIABLE.fullmatch(key)
-        if unset is not None:
-            raise MissingKeyError(provider=name, variable=unset[1])
-        if not key and variable is not None and settings.api_base is None:
+        needs_key = variable is not None and settings.api_base is None
+        found = self._look_up_key(name, settings, variable, is_needed=needs_key)
+        if found is None and variable is not None and needs_key:
             raise MissingKeyError(provider=name, variable=variable)
-        return key or None
+        return None if found is None else found[1]
+
+    def find_key_source(self, name: str) -> str | None:
+        """Return where the key of a provider is: SETTINGS_KEY, a variable or a `SavedKey.place`."""
+        row = BUILTIN_PROVIDERS.get(name)
+        variable = None if row is None else row.key
+        settings = self._provider_settings(name)
+        found = self._look_up_key(name, settings, variable, is_needed=variable is not None)
+        return None if found is None else found[0]
+
+    def _look_up_key(
+        self, name: str, settings: ProviderSettings, variable: str | None, *, is_needed: bool
+    ) -> tuple[str, str] | None:
+        """Return the place of the key, and the key."""
+        if settings.api_key and (key := settings.api_key.reveal().strip()):
+            unset = VARIABLE.fullmatch(key)
+            if unset is not None:
+                raise MissingKeyError(provider=name, variable=unset[1])
+            return SETTINGS_KEY, key
+        env = self._settings.env
+        if variable is not None and (key := env.environment.get(variable, "").strip()):
+            return variable, key
+        from cllm.settings.saved_keys import SavedKeys
+
+        saved = SavedKeys(user_folder(env)).find(name, is_needed=is_needed)
+        return None if saved is None else (saved.place, saved.key)
 
 
 def _merge(upper: ProviderSettings, lower: ProviderSettings) -> ProviderSettings:

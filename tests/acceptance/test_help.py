@@ -1,5 +1,6 @@
 """Every `--help`: its layout, and its examples, which are run in an empty home."""
 
+import json
 import re
 import shutil
 import signal
@@ -18,7 +19,7 @@ from tests.fake_provider import closed_port
 from cllm.cli.help import SECTIONS, command_examples
 from cllm.cli.main import ASK, COMMANDS, root
 
-MAX_LINES = 72
+MAX_LINES = 84
 COLUMNS = 80
 TINY_MODEL = b"GGUF" + bytes(1000)
 
@@ -96,6 +97,7 @@ def world(home, settings, provider):
         "cats", ("user", "My cat is called Luna."), ("assistant", "A fine name.")
     )
     (home.work / "questions.txt").write_text("One.\nTwo.\n", encoding="utf-8")
+    (home.work / "openai-key.txt").write_text("sk-test", encoding="utf-8")
     (home.path / ".config/fish/completions").mkdir(parents=True)
     models = home.cache / "cllm/models"
     models.mkdir(parents=True)
@@ -115,6 +117,9 @@ def prepare(example: str, world, request) -> None:
             store.forget_revision()
         elif words[2] != "upgrade":
             store.upgrade()
+    elif words[1:3] == ["keys", "remove"]:
+        keys = {words[3]: {"key": "sk-test"}}
+        (world.path / ".cllm/keys.json").write_text(json.dumps(keys), encoding="utf-8")
     elif words[1:3] in (["models", "pull"], ["models", "remove"]):
         model = request.getfixturevalue("local_model")
         (world.cache / "cllm/models/smollm2-135m.gguf").symlink_to(model)

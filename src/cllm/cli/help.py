@@ -54,7 +54,7 @@ def write_help(command: click.Command, ctx: click.Context, formatter: click.Help
 def write_main_help(
     command: click.Command, ctx: click.Context, formatter: click.HelpFormatter
 ) -> None:
-    """Write the help of `cllm`: every command and every option, in at most 72 lines."""
+    """Write the help of `cllm`: every command and every option, in at most 84 lines."""
     command.format_usage(ctx, formatter)
     _write_description(command, formatter)
     formatter.write("\nCommands (cllm COMMAND --help shows their options):\n")

@@ -26,6 +26,7 @@ COMMANDS = {
     "db": ("cllm.cli.db", "Inspect, upgrade and downgrade the database of a store."),
     "doctor": ("cllm.cli.doctor", "Check the settings, the provider and the conversations."),
     "init": ("cllm.cli.init", "Create a Cllmfile.yml, optionally from a template."),
+    "keys": ("cllm.cli.keys", "Save, list and remove API keys."),
     "models": ("cllm.cli.models", "Download, list and remove local models."),
     "serve": ("cllm.cli.serve", "Start the OpenAI- and Anthropic-compatible HTTP server."),
     "trust": ("cllm.cli.trust", "Allow a Cllmfile.yml to run commands or redirect requests."),

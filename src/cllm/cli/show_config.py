@@ -1,6 +1,7 @@
 """`cllm --show-config`: prints the effective settings and the source of each, without secrets."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -8,9 +9,19 @@ import msgspec
 from cllm.app import DEFAULT_MODEL
 from cllm.cli import output
 from cllm.cli.trust import load_trusted_layers
+from cllm.core.errors import MissingKeyError, ModelNotFoundError
 from cllm.core.secret import redact_secrets
-from cllm.settings.layers import CommandLine, Environment, LayeredSettings, settings_folders
+from cllm.provider_factory import SETTINGS_KEY, ProviderFactory
+from cllm.providers.registry import LOCAL
+from cllm.settings.layers import (
+    CommandLine,
+    Environment,
+    LayeredSettings,
+    settings_folders,
+    user_folder,
+)
 from cllm.settings.load import Settings, build_settings
+from cllm.settings.saved_keys import SavedKeys
 from cllm.settings.trust import is_secret_name, mask_credentials, mask_secrets
 from cllm.stores.registry import redact_password
 
@@ -28,6 +39,7 @@ def show_config(env: Environment, line: CommandLine) -> None:
         ("Settings", _setting_lines(layered)),
         ("Variables", _variable_lines(settings)),
         ("System prompt", _prompt_lines(settings)),
+        ("API keys", _key_lines(layered, settings)),
     ):
         output.print_line(f"{heading}:")
         for text in lines:
@@ -86,3 +98,31 @@ def _prompt_lines(settings: Settings) -> Iterator[str]:
     prompt = settings.system
     has_prompt = prompt.message is not None and prompt.text is not None
     yield f"{_shorten(prompt.text)} ({prompt.source})" if has_prompt else "none"
+
+
+def _key_lines(layered: LayeredSettings, settings: Settings) -> Iterator[str]:
+    """The source of the key of each provider that is configured, used or has a saved key."""
+    model = settings.model or DEFAULT_MODEL
+    factory = ProviderFactory(settings, model=model, report=None, single_turn=True)
+    names = {*settings.providers}
+    names.update(saved.provider for saved in SavedKeys(user_folder(settings.env)).list_keys())
+    with suppress(ModelNotFoundError):
+        names.add(factory.resolve(model).provider)
+    names.discard(LOCAL)
+    if not names:
+        yield "none"
+    for name in sorted(names):
+        yield f"{name}: {_describe_key(layered, factory, name)}"
+
+
+def _describe_key(layered: LayeredSettings, factory: ProviderFactory, name: str) -> str:
+    try:
+        source = factory.find_key_source(name)
+    except MissingKeyError as error:
+        return f"not set (`api_key` needs the variable {error.variable})"
+    if source is None:
+        return "not set"
+    if source == SETTINGS_KEY:
+        key = f"providers.{name}.{SETTINGS_KEY}"
+        return f"set{_source_text(layered, key if layered.source_of(key) else SETTINGS_KEY)}"
+    return f"set ({source})"

@@ -231,8 +231,8 @@ class MissingKeyError(CllmError):
 
     def __init__(self, *, provider: str, variable: str) -> None:
         super().__init__(
-            f"Provider '{provider}' needs an API key: set {variable}, or "
-            f"providers.{provider}.api_key in ~/.cllm/Cllmfile.yml."
+            f"Provider '{provider}' needs an API key: run `cllm keys set {provider}`, or set "
+            f"{variable}."
         )
         self.provider = provider
         self.variable = variable

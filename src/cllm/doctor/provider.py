@@ -30,6 +30,7 @@ PACKAGES = ("aiohttp", "click", "genai-prices", "Jinja2", "jsonschema", "msgspec
 # The package that shows that an extra is installed.
 EXTRAS = {
     "bedrock": "botocore",
+    "keyring": "keyring",
     "litellm": "litellm",
     "local": "xllamacpp",
     "postgres": "asyncpg",
@@ -80,7 +81,7 @@ def _check_local_model(settings: Settings, resolved: ResolvedModel) -> Finding:
 def _check_key(opener: ProviderFactory, name: str) -> Finding:
     try:
         if opener.has_key(name):
-            return ok(KEY, f"a key for '{name}' is set.")
+            return ok(KEY, f"a key for '{name}' is set ({opener.find_key_source(name)}).")
     except CllmError as error:
         return problem(KEY, str(error))
     state = (

@@ -91,6 +91,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[Notice, ...]
 
     def secrets(self) -> list[str]:
+        from cllm.settings.saved_keys import SavedKeys  # noqa: PLC0415 - only for logs
+
         rows = [*self.providers.values(), *(top.settings for top in self.top_providers)]
         keys = [row.api_key for row in rows if row.api_key is not None]
         headers = [value for row in rows for value in row.headers.values()]
@@ -109,6 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 if is_secret_name(name) and variable.value is not None
             ),
             *(key.key for key in self.server.keys if key.key),
+            *SavedKeys(user_folder(self.env)).read_file_keys(),
             *([] if password is None else [password]),
         ]
 
