@@ -100,6 +100,7 @@ bench-store: $(DEV)/ready $(PEERS)/ready
 	$(DEV)/bin/python bench/store_json.py
 	$(DEV)/bin/python bench/store_sqlite.py --peers $(CURDIR)/$(PEERS)/bin/python
 	$(DEV)/bin/python bench/store_postgres.py
+	$(DEV)/bin/python bench/branches.py
 
 bench-local: $(DEV)/ready
 	$(DEV)/bin/python bench/local.py

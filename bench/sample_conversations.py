@@ -41,10 +41,8 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WINDOW = WindowRecord(first_sequence=1, sent_messages=MESSAGES)
 USAGE = Usage(input=1000, output=200)
-MESSAGE_COLUMNS = (
-    *("owner", "conversation", "turn", "ordinal", "sequence_number", "digest"),
-    *("role", "dialect", "raw"),
-)
+MESSAGE_COLUMNS = ("owner", "message_group", "ordinal", "digest", "role", "dialect", "raw")
+PLACE_COLUMNS = ("owner", "conversation", "number", "position", "first_sequence", "message_group")
 SELECT_NUMBERS = "SELECT id, number FROM conversations WHERE owner = $1 AND id = ANY($2::text[])"
 
 
@@ -154,11 +152,12 @@ class SampleConversations:
             digest = ROOT
             for index in range(TURNS):
                 turn = codec.encode_turn(self.turn(number, index))
-                rows.turns.append((*key, index + 1, index + 1, *turn))
+                group = number * TURNS + index + 1
+                rows.turns.append((*key, index + 1, index + 1, index * 2 + 1, group, *turn))
                 for ordinal, message in enumerate(self.messages(number, index)):
                     (digest,) = digest_path([message.message], digest)
-                    position = (index + 1, ordinal, index * 2 + ordinal + 1, digest)
-                    rows.messages.append((*key, *position, *message.row, message.terms))
+                    place = (OWNER, group, ordinal, digest)
+                    rows.messages.append((*place, *message.row, message.terms))
         return rows
 
 
@@ -233,7 +232,7 @@ async def fill_postgres(
 ) -> int:
     """Insert conversations with COPY; return the bytes of their texts."""
     size = 0
-    turn_columns = ("owner", "conversation", "number", "position", *TURN_COLUMNS)
+    turn_columns = (*PLACE_COLUMNS, *TURN_COLUMNS)
     for batch in batches(numbers):
         rows = many.rows(POSTGRES_CODEC, batch)
         await db.copy_records_to_table(
@@ -241,9 +240,9 @@ async def fill_postgres(
         )
         keys = dict(await db.fetch(SELECT_NUMBERS, OWNER, [many.id(number) for number in batch]))
         turns = [(owner, keys[ref], *turn) for owner, ref, *turn in rows.turns]
-        messages = [(owner, keys[ref], *message) for owner, ref, *message in rows.messages]
         await db.copy_records_to_table("turns", records=turns, columns=turn_columns)
-        await db.copy_to_table("messages", source=_encode_copy(messages), columns=MESSAGE_COLUMNS)
+        messages = _encode_copy(rows.messages)
+        await db.copy_to_table("messages", source=messages, columns=MESSAGE_COLUMNS)
         size += sum(map(many.size, batch))
     await db.execute("VACUUM ANALYZE", timeout=1800)
     return size

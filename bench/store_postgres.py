@@ -59,16 +59,18 @@ COUNTS = (
     " AND conversation = conversations.number) FROM conversations WHERE owner = $1 AND id = $2"
 )
 ADD_TURN = (
-    "INSERT INTO turns (owner, conversation, number, position, id, state, model,"
-    " started_at) VALUES ($1, $2, $3, $3, $4, 'running', 'openai/gpt-test', $5)"
+    "INSERT INTO turns (owner, conversation, number, position, first_sequence, message_group, id,"
+    " state, model, started_at) VALUES ($1, $2, $3, $3, $4, nextval('message_groups'), $5,"
+    " 'running', 'openai/gpt-test', $6) RETURNING message_group"
 )
 ADD_MESSAGE = (
-    "INSERT INTO messages (owner, conversation, turn, ordinal, sequence_number, role, dialect,"
-    " raw) VALUES ($1, $2, $3, $4, $5, $6, 'openai', $7)"
+    "INSERT INTO messages (owner, message_group, ordinal, role, dialect, raw)"
+    " VALUES ($1, $2, $3, $4, 'openai', $5)"
 )
 NEWEST_MESSAGES = (
-    "SELECT turn, role, dialect, raw FROM messages WHERE owner = $1 AND conversation = $2"
-    " AND turn >= $3 ORDER BY turn, ordinal"
+    "SELECT t.number, m.role, m.dialect, m.raw FROM turns t JOIN messages m ON m.owner = t.owner"
+    " AND m.message_group = t.message_group WHERE t.owner = $1 AND t.conversation = $2"
+    " AND t.number >= $3 ORDER BY t.number, m.ordinal"
 )
 NEWEST_TURNS = "SELECT * FROM turns WHERE owner = $1 AND conversation = $2 AND position >= $3"
 END_LEASE = "DELETE FROM leases WHERE owner = $1 AND conversation_id = $2"
@@ -89,17 +91,16 @@ WITH found AS MATERIALIZED (
     SELECT m.*
     FROM generate_series((SELECT last_value FROM messages_number_seq) >> 15, 0, -1) AS share
     CROSS JOIN LATERAL (
-        SELECT number, conversation, turn, ordinal FROM messages
-        WHERE owner = $1 AND sequence_number IS NOT NULL
-            AND message_terms(owner, number, raw, terms)
-                @@ replace($2, '@', to_hex(share) || '.')::tsquery) AS m)
-SELECT c.id, c.title, m.sequence_number, m.role, m.raw, t.started_at
+        SELECT number, message_group, ordinal FROM messages
+        WHERE owner = $1 AND message_terms(owner, number, raw, terms)
+            @@ replace($2, '@', to_hex(share) || '.')::tsquery) AS m)
+SELECT c.id, c.title, t.first_sequence + m.ordinal, m.role, m.raw, t.started_at
 FROM (SELECT * FROM found ORDER BY number DESC LIMIT 1000) AS newest
-JOIN messages m ON m.owner = $1 AND m.conversation = newest.conversation
-    AND m.turn = newest.turn AND m.ordinal = newest.ordinal
-JOIN conversations c ON c.owner = $1 AND c.number = m.conversation AND c.archived_at IS NULL
-JOIN turns t ON t.owner = $1 AND t.conversation = m.conversation AND t.number = m.turn
-    AND t.state IN ('complete', 'incomplete')
+JOIN messages m ON m.owner = $1 AND m.message_group = newest.message_group
+    AND m.ordinal = newest.ordinal
+JOIN turns t ON t.owner = $1 AND t.message_group = newest.message_group
+    AND t.first_sequence IS NOT NULL AND t.state IN ('complete', 'incomplete')
+JOIN conversations c ON c.owner = $1 AND c.number = t.conversation AND c.archived_at IS NULL
 ORDER BY m.number DESC
 """
 DROP_INDEX = "DROP INDEX messages_by_terms"
@@ -108,8 +109,8 @@ SELECT sum(pg_total_relation_size(oid)) FROM pg_class
 WHERE relname IN ('conversations', 'turns', 'messages') AND relkind = 'r'
 """
 ALL_MESSAGES = """
-SELECT owner, conversation, turn, ordinal, sequence_number, role, dialect, raw, terms
-FROM messages ORDER BY owner, conversation, turn, ordinal
+SELECT owner, message_group, ordinal, role, dialect, raw, terms
+FROM messages ORDER BY owner, message_group, ordinal
 """
 ALL_ROWS = (
     "SELECT * FROM conversations ORDER BY owner, id",
@@ -195,8 +196,8 @@ class Bench:
             assert row is not None
             conversation, count, number = row
             turn = (OWNER, conversation, number + 1)
-            await db.execute(ADD_TURN, *turn, name, time)
-            await db.execute(ADD_MESSAGE, *turn, 0, count + 1, "user", question)
+            group = await db.fetchval(ADD_TURN, *turn, count + 1, name, time)
+            await db.execute(ADD_MESSAGE, OWNER, group, 0, "user", question)
             rows = await db.fetch(NEWEST_MESSAGES, OWNER, conversation, number - WINDOW // 2)
             assert len(rows) > WINDOW
             await db.fetch(NEWEST_TURNS, OWNER, conversation, number - WINDOW // 2)
@@ -205,7 +206,7 @@ class Bench:
             await db.execute(END_LEASE, *key)
             window = '{"first_sequence":1,"sent_messages":40}'
             await db.execute(END_TURN, *turn, time, window)
-            await db.execute(ADD_MESSAGE, *turn, 1, count + 2, "assistant", reply)
+            await db.execute(ADD_MESSAGE, OWNER, group, 1, "assistant", reply)
             await db.execute(SET_COUNT, *key, time, count + 2)
 
     async def page(self) -> None:

@@ -122,11 +122,12 @@ class Bench:
         db.execute(sql.PATH, (*key, number - LOADED_MESSAGES // 2)).fetchall()
         db.execute(sql.MESSAGES_SINCE, (*key, number - LOADED_MESSAGES // 2)).fetchall()
         values = (f"turn-{self.count:08}", f"turn-{self.count:08}", "running", "m")
-        db.execute(sql.ADD_TURN, (*key, number, number, *values, *(None,) * 12, time, None))
+        group = db.execute(sql.NEXT_GROUP, (OWNER,)).fetchone()[0]
+        place = (number, number, total + 1, group)
+        db.execute(sql.ADD_TURN, (*key, *place, *values, *(None,) * 12, time, None))
         db.execute(sql.PUT_LEASE, (*key, None, values[0], self.count, 0, time, None))
-        cursor = db.execute(
-            sql.ADD_MESSAGE, (*key, number, 0, total + 1, digest, *encode_message(question))
-        )
+        message = (OWNER, group, 0, digest, *encode_message(question))
+        cursor = db.execute(sql.ADD_MESSAGE, message)
         first = cursor.lastrowid
         db.execute(sql.UPDATE_MESSAGE_COUNT, (total + 1, *key))
         db.execute("COMMIT")
@@ -135,9 +136,8 @@ class Bench:
         usage = (None, 1000, 200, 0, 0, 0, 0, 0, 0.001, None, "{}", None, time, time)
         done = (values[0], "complete", "m")
         db.execute(sql.UPDATE_TURN, (*done, *usage, *key, number))
-        cursor = db.execute(
-            sql.ADD_MESSAGE, (*key, number, 1, total + 2, digest, *encode_message(reply))
-        )
+        message = (OWNER, group, 1, digest, *encode_message(reply))
+        cursor = db.execute(sql.ADD_MESSAGE, message)
         db.execute(sql.INDEX, (first, terms))
         db.execute(sql.INDEX, (cursor.lastrowid, terms))
         db.execute(sql.UPDATE_AFTER_TURN, (row[3], time, total + 2, *key))
@@ -174,12 +174,14 @@ def copy_database(source: Path, target: Path) -> sqlite3.Connection:
 
 
 SEARCH_RESULTS = """
-SELECT m.conversation_id, m.sequence_number FROM message_search s
-JOIN messages m ON m.number = s.rowid WHERE message_search MATCH ? ORDER BY 1, 2
+SELECT t.conversation_id, t.first_sequence + m.ordinal FROM message_search s
+JOIN messages m ON m.number = s.rowid
+JOIN turns t ON t.owner = m.owner AND t.message_group = m.message_group
+WHERE message_search MATCH ? ORDER BY 1, 2
 """
 MESSAGES = """
-SELECT owner, conversation_id, turn, ordinal, sequence_number, role, dialect, raw, imported
-FROM messages ORDER BY owner, conversation_id, turn, ordinal
+SELECT owner, message_group, ordinal, role, dialect, raw, imported
+FROM messages ORDER BY owner, message_group, ordinal
 """
 ALL_ROWS = (
     ("SELECT * FROM conversations ORDER BY owner, id", ()),

@@ -28,12 +28,14 @@ from cllm.core.ports import (
     Lease,
     NewConversation,
     Opening,
+    PathMatch,
     Store,
     Tail,
     TurnStart,
 )
 from cllm.core.reply import Usage
 from cllm.stores.memory import MemoryData, MemoryStore
+from cllm.wire.path_digest import digest_turns
 
 REFS = ("a", "b", "c")
 IDS = st.sampled_from(REFS)
@@ -47,13 +49,19 @@ LEASE_SECONDS = 1_000
 
 
 def comparable(outcome: Any) -> Any:
-    """The outcome with sorted variants and hits, whose order a store may choose."""
+    """The outcome with sorted variants and hits, whose order a store may choose.
+
+    Of the matches of a path only those on a default path are compared.
+    """
     if isinstance(outcome, StoredConversation):
         variants = tuple(sorted(outcome.variants, key=lambda turn: turn.id))
         return msgspec.structs.replace(outcome, variants=variants)
     if isinstance(outcome, Hits):
         items = sorted(outcome.items, key=lambda hit: (hit.conversation, hit.sequence))
         return msgspec.structs.replace(outcome, items=tuple(items))
+    if isinstance(outcome, tuple) and outcome and isinstance(outcome[0], PathMatch):
+        on_path = [match for match in outcome if match.sequence is not None]
+        return sorted(on_path, key=lambda match: (match.conversation, match.turn, match.ordinal))
     return outcome
 
 
@@ -244,6 +252,20 @@ class StoreMachine(RuleBasedStateMachine):
     def branch(self, ref: str, to: str, at: int | None) -> None:
         self.same("branch", ref, NewConversation(id=to), at=at)
 
+    @rule(ref=IDS, to=IDS, data=st.data())
+    def branch_path(self, ref: str, to: str, data: st.DataObject) -> None:
+        """Branch a path of any turns, as a client does that continues an older response."""
+        found = self.outcome(self.memory.load(ref))
+        if isinstance(found, type):
+            return
+        length = data.draw(st.integers(0, len(found.turns)))
+        path: list[str] = [turn.id for turn in found.turns[:length] if turn.state != "running"]
+        others = [
+            turn.id for turn in found.turns[length:] + found.variants if turn.state != "running"
+        ]
+        path += data.draw(st.lists(st.sampled_from(others), max_size=1)) if others else []
+        self.same("branch", ref, NewConversation(id=to), path=path)
+
     @rule(ref=IDS, data=st.data())
     def choose(self, ref: str, data: st.DataObject) -> None:
         number = data.draw(st.integers(1, max(self.count, 1)))
@@ -253,6 +275,19 @@ class StoreMachine(RuleBasedStateMachine):
     def search(self, word: str) -> None:
         self.same("search", word, limit=1000, archive_filter="all")
 
+    @rule(ref=IDS, data=st.data())
+    def find_paths(self, ref: str, data: st.DataObject) -> None:
+        """Find the messages of a default path in all conversations."""
+        turns = self.turns(ref)
+        if not turns:
+            return
+        digests = digest_turns(self.outcome(self.memory.load(ref)))
+        turn = data.draw(st.sampled_from(turns))
+        self.same("find_paths", digests[turn.id])
+
+    def check_rows(self) -> None:
+        """Check that the tables have no row that nothing uses."""
+
     @invariant()
     def check_everything(self) -> None:
         for ref in REFS:
@@ -261,6 +296,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.check_tail(ref)
         self.same("list_conversations", archive_filter="all")
         self.same("usage", by="model")
+        self.check_rows()
 
     def check_tail(self, ref: str) -> None:
         """A store may load only the variants of the turns that it loads."""

@@ -50,7 +50,8 @@ def test_a_damaged_title_is_listed_with_a_replacement_and_one_warning(conversati
 def test_stats_skip_damaged_conversations(conversations, spoil):
     spoil(
         "UPDATE messages SET raw = BROKEN"
-        " WHERE conversation_id = (SELECT id FROM conversations WHERE name = 'bad')"
+        " WHERE message_group IN (SELECT message_group FROM turns WHERE conversation_id ="
+        " (SELECT id FROM conversations WHERE name = 'bad'))"
     )
     counted = conversations("stats", "--json").succeeded()
     assert json.loads(counted.out)["conversations"] == 1

@@ -50,7 +50,7 @@ class TestTurns:
 
 def test_a_database_is_upgraded_and_checked_by_command(cllm, store):
     cllm("db", "upgrade", "--store", store).succeeded()
-    assert "0007" in cllm("db", "current", "--store", store).succeeded().out
+    assert "0008" in cllm("db", "current", "--store", store).succeeded().out
     cllm("db", "check", "--store", f"{store}&pool_size=2").succeeded()
 
 

@@ -98,7 +98,7 @@ class TestDatabase:
         done = cllm("db", "upgrade", "--store", store, "--yes").succeeded()
         assert "The upgrade will delete 3 system prompts" in done.err
         assert "--save-system-prompts" in done.err
-        assert "0007" in done.out
+        assert "0008" in done.out
         assert len(cllm("--list-conversations", "--store", store).succeeded().out.split("\n")) == 4
 
     def test_without_a_terminal_stored_prompts_are_deleted_only_on_request(
@@ -144,7 +144,7 @@ class TestDatabase:
         adopted = cllm("db", "adopt", "--store", store).succeeded()
         assert "2 conversations, 2 of them without a user" in adopted.out
         checked = cllm("db", "check", "--store", store).succeeded()
-        assert checked.out == "The tables match revision 0001; the newest is 0007.\n"
+        assert checked.out == "The tables match revision 0001; the newest is 0008.\n"
         assert "cllm db upgrade" in checked.err
         cllm("db", "upgrade", "--store", store, "--yes").succeeded()
         assert len(cllm("--list-conversations", "--store", store).succeeded().out.split("\n")) == 3
@@ -161,7 +161,7 @@ class TestDatabase:
         cllm("db", "upgrade", "--store", store).succeeded()
         cllm("db", "downgrade", "0001", "--store", store).succeeded()
         current = cllm("db", "current", "--store", store).succeeded()
-        assert current.out == "The database is at revision 0001; the newest revision is 0007.\n"
+        assert current.out == "The database is at revision 0001; the newest revision is 0008.\n"
         cllm("db", "check", "--store", store)
         cllm("db", "upgrade", "--store", store).succeeded()
         assert "match the newest revision" in cllm("db", "check", "--store", store).succeeded().out

@@ -6,6 +6,7 @@ class TestMyStore(StoreContract):
         return MyHarness()
 """
 
+from cllm.testing.store_branches import BranchContract
 from cllm.testing.store_harness import (
     OPENING,
     SYSTEM,
@@ -46,6 +47,7 @@ class StoreContract(
     OpeningContract,
     PersistenceContract,
     VariantContract,
+    BranchContract,
     SearchContract,
     WindowContract,
     FoundPathContract,

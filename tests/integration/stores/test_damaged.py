@@ -14,12 +14,13 @@ from cllm.stores.sql.database import Database
 from cllm.testing.store_contract import say, say_again
 from cllm.testing.store_harness import bring_results
 
+OF_BAD = "WHERE message_group IN (SELECT message_group FROM turns WHERE conversation_id = 'bad')"
 DAMAGES = {
-    "no JSON": "UPDATE messages SET raw = '{' WHERE conversation_id = 'bad'",
-    "no object": "UPDATE messages SET raw = '7' WHERE conversation_id = 'bad'",
+    "no JSON": "UPDATE messages SET raw = '{' OF_BAD",
+    "no object": "UPDATE messages SET raw = '7' OF_BAD",
     "a turn": "UPDATE turns SET \"window\" = '[]' WHERE conversation_id = 'bad'",
-    "a blob": "UPDATE messages SET raw = x'ff00' WHERE conversation_id = 'bad'",
-    "no text": "UPDATE messages SET raw = CAST(x'ff7b' AS TEXT) WHERE conversation_id = 'bad'",
+    "a blob": "UPDATE messages SET raw = x'ff00' OF_BAD",
+    "no text": "UPDATE messages SET raw = CAST(x'ff7b' AS TEXT) OF_BAD",
     "a title": "UPDATE conversations SET title = CAST(x'ff' AS TEXT) WHERE id = 'bad'",
 }
 NUMBERED = "conversation = (SELECT number FROM conversations WHERE id = 'bad')"
@@ -43,7 +44,7 @@ async def store(url: str) -> AsyncIterator[ServerStore]:
 
 
 def spoil(url: str, damage: str) -> None:
-    statement = DAMAGES[damage]
+    statement = DAMAGES[damage].replace("OF_BAD", OF_BAD)
     if url.startswith("postgresql"):
         statement = statement.replace("conversation_id = 'bad'", NUMBERED)
         if "SET raw" in statement:

@@ -24,6 +24,7 @@ from cllm.core.ports import (
     ServerStore,
     StreamEvent,
 )
+from cllm.stores.postgres import list_statements, request_statements
 from cllm.stores.postgres import statements as postgres_statements
 from cllm.stores.postgres.store import PostgresStore
 from cllm.stores.registry import open_store
@@ -62,7 +63,7 @@ OF_ALL = {
     ),
     "forget_responses",
 }
-STATEMENTS = (postgres_statements, statements)
+STATEMENTS = (postgres_statements, list_statements, request_statements, statements)
 A_TABLE = re.compile(
     r"\b(FROM|INTO|UPDATE|JOIN)\s+"
     r"(conversations|turns|messages|leases|requests|events|calls|message_search)\b"

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate, islice
 from typing import Any, TypeVar
 
 import asyncpg
@@ -26,7 +25,8 @@ from cllm.stores.postgres.reader import (
     load_outline_from,
 )
 from cllm.stores.sql.rows import UnreadableRowError, encode_json
-from cllm.stores.sql.store import StoredTurn, TurnMove, diff_conversations
+from cllm.stores.sql.shared_turns import count_messages, find_shared_turns
+from cllm.stores.sql.store import StoredTurn, TurnMove, diff_conversations, number_turns
 from cllm.wire.path_digest import ROOT, digest_turn, digest_turns
 
 T = TypeVar("T")
@@ -37,44 +37,52 @@ _EDIT_TURN_ID = "-"
 """The turn id in the lease of an edit."""
 
 
-async def add_conversation(connection: Connection, conversation: StoredConversation) -> None:
-    befores = await _add_without_messages(connection, conversation)
-    turns = conversation.turns + conversation.variants
+async def add_conversation(
+    connection: Connection,
+    conversation: StoredConversation,
+    *,
+    source: StoredConversation | None = None,
+) -> None:
+    """Insert a conversation; a branch shares the messages of its source."""
+    await add_row(connection, conversation)
+    groups: dict[str, int] = {}
+    if source is not None:
+        groups = await _find_shared_groups(connection, source, conversation)
     key = (conversation.owner, conversation.id)
-    digests = digest_turns(conversation)
-    rows = [
-        (*key, number, before, *_encode_turn_messages(turn, digests))
-        for number, (turn, before) in enumerate(zip(turns, befores, strict=True), 1)
+    moves = number_turns(conversation)
+    turns = [
+        (*key, *_encode_place(at, groups.get(turn.id)), *POSTGRES_CODEC.encode_turn(turn))
+        for turn, at in moves
     ]
-    await connection.executemany(sql.ADD_MESSAGES, rows)
+    await connection.executemany(sql.ADD_TURN, turns)
+    own = [(turn, at) for turn, at in moves if turn.id not in groups]
+    digests = digest_turns(conversation) if own else {}
+    messages = [(*key, at.number, *_encode_turn_messages(turn, digests)) for turn, at in own]
+    await connection.executemany(sql.ADD_MESSAGES, messages)
+    counts = {} if source is None else count_messages(source)
+    for turn, at in moves:
+        if turn.id in groups and len(turn.messages) < counts[turn.id]:
+            await connection.execute(sql.COPY_MESSAGES, *key, at.number, len(turn.messages))
+
+
+async def _find_shared_groups(
+    connection: Connection, source: StoredConversation, branch: StoredConversation
+) -> dict[str, int]:
+    """The message groups of the turns that the branch shares, by their ids."""
+    shared = find_shared_turns(source, branch)
+    rows = await connection.fetch(sql.ALL_NUMBERS, source.owner, source.id)
+    return {row["id"]: row["message_group"] for row in rows if row["id"] in shared}
+
+
+def _encode_place(at: TurnMove, group: int | None = None) -> tuple[int | None, ...]:
+    """The columns of ADD_TURN before those of the turn."""
+    return at.number, at.position, at.first_sequence, group
 
 
 def _encode_turn_messages(
     turn: Turn, digests: Mapping[str, Sequence[bytes]]
 ) -> tuple[list[Any], ...]:
     return encode_messages(turn.messages, digests.get(turn.id) or [None] * len(turn.messages))
-
-
-async def _add_without_messages(
-    connection: Connection, conversation: StoredConversation
-) -> list[int | None]:
-    """Insert the rows; return the number of messages before each turn on the path."""
-    await add_row(connection, conversation)
-    counts = accumulate((len(turn.messages) for turn in conversation.turns), initial=0)
-    on_path = len(conversation.turns)
-    befores: list[int | None] = [*islice(counts, on_path), *[None] * len(conversation.variants)]
-    rows = [
-        (
-            conversation.owner,
-            conversation.id,
-            number,
-            number if number <= on_path else None,
-            *POSTGRES_CODEC.encode_turn(turn),
-        )
-        for number, turn in enumerate(conversation.turns + conversation.variants, 1)
-    ]
-    await connection.executemany(sql.ADD_TURN, rows)
-    return befores
 
 
 async def add_row(connection: Connection, conversation: StoredConversation) -> None:
@@ -112,10 +120,12 @@ async def add_turn(
     at: TurnMove,
     before: bytes | None,
 ) -> None:
-    key = (conversation.owner, conversation.id, at.number)
-    await connection.execute(sql.ADD_TURN, *key, at.position, *POSTGRES_CODEC.encode_turn(turn))
+    key = (conversation.owner, conversation.id)
+    await connection.execute(
+        sql.ADD_TURN, *key, *_encode_place(at), *POSTGRES_CODEC.encode_turn(turn)
+    )
     messages = encode_messages(turn.messages, digest_turn(turn.messages, before))
-    await connection.execute(sql.ADD_MESSAGES, *key, at.before, *messages)
+    await connection.execute(sql.ADD_MESSAGES, *key, at.number, *messages)
 
 
 def decode_digest_before(rows: Sequence[asyncpg.Record]) -> bytes | None:
@@ -135,17 +145,41 @@ async def save_changes(
         return
     rows = await connection.fetch(sql.ALL_NUMBERS, *key)
     diff = diff_conversations(old, new, {row[0]: StoredTurn(row[1], row[2]) for row in rows})
-    await connection.execute(sql.DELETE_TURNS, *key, list(diff.deleted_turns))
-    for number, first in diff.truncated_turns:
-        await connection.execute(sql.DELETE_MESSAGES, *key, number, first)
+    if diff.deleted_turns:
+        await connection.execute(sql.DELETE_TURNS, *key, list(diff.deleted_turns))
+    shared = await _find_shared_turns(connection, key, [row[0] for row in diff.truncated_turns])
+    for number, count in diff.truncated_turns:
+        statement = sql.COPY_MESSAGES if number in shared else sql.DELETE_MESSAGES
+        await connection.execute(statement, *key, number, count)
     for number, turn in diff.changed_turns:
         await connection.execute(sql.UPDATE_TURN, *key, number, *POSTGRES_CODEC.encode_turn(turn))
     if diff.moved_turns:
         numbers, positions, befores = map(list, zip(*diff.moved_turns, strict=True))
         # Clear all positions first: the index on positions is unique after every statement.
         await connection.execute(sql.CLEAR_POSITIONS, *key, numbers)
-        await connection.execute(sql.UPDATE_POSITIONS, *key, numbers, positions)
-        await connection.execute(sql.NUMBER_MESSAGES, *key, numbers, befores)
+        await connection.execute(sql.UPDATE_POSITIONS, *key, numbers, positions, befores)
+
+
+async def _find_shared_turns(
+    connection: Connection, key: tuple[str, str], numbers: list[int]
+) -> set[int]:
+    """Those of the turns whose messages another conversation has."""
+    if not numbers:
+        return set()
+    return {row[0] for row in await connection.fetch(sql.SHARED_TURNS, *key, numbers)}
+
+
+async def _save_digests(connection: Connection, conversation: StoredConversation) -> None:
+    """Save the digests that differ: another variant changes the path of later turns."""
+    key = (conversation.owner, conversation.id)
+    digests = digest_turns(conversation)
+    rows = await connection.fetch(sql.DIGESTS, *key)
+    changed = {number: digests[own_id] for own_id, number, old in rows if old != digests[own_id]}
+    shared = await _find_shared_turns(connection, key, list(changed))
+    for number in sorted(shared):
+        await connection.execute(sql.COPY_MESSAGES, *key, number, len(changed[number]))
+    rows_to_update = [(*key, *item) for item in changed.items()]
+    await connection.executemany(sql.UPDATE_DIGESTS, rows_to_update)
 
 
 async def rewrite_turn(
@@ -192,6 +226,7 @@ async def insert_conversation(
     """Store `new`, or the result of `change` for the conversation `source`."""
     stored = None
     if source is not None:
+        await connection.execute(sql.SHARE_GROUPS, new.owner)
         stored = _decode_or_raise(await connection.fetch(sql.LOAD, new.owner, source), source)
     refs = [new.id, new.name or new.id]
     existing = await connection.fetchval(sql.NAME_EXISTS, new.owner, refs)
@@ -200,11 +235,12 @@ async def insert_conversation(
     inserted = new if stored is None else change(stored)
     if await connection.fetchval(sql.LEASE_CREATING, new.owner, refs) is not None:
         raise ConversationBusyError(new.id)
-    await add_conversation(connection, inserted)
+    await add_conversation(connection, inserted, source=stored)
     return inserted
 
 
 async def delete_conversation(connection: Connection, owner: str, key: str) -> None:
+    await connection.execute(sql.LOCK_GROUPS, owner)
     await connection.execute(sql.DELETE_CONVERSATION, owner, key)
 
 
@@ -216,6 +252,8 @@ async def edit_conversation(
     *,
     reads: ReadScope,
 ) -> StoredConversation:
+    if reads != "head":
+        await connection.execute(sql.LOCK_GROUPS, owner)
     await settle_running_turn(connection, owner, key)
     if reads == "whole":
         old = _decode_or_raise(await connection.fetch(sql.LOAD, owner, key), key)
@@ -227,9 +265,7 @@ async def edit_conversation(
     if new != old:
         await save_changes(connection, old, new)
     if reads == "whole" and new.turns != old.turns:
-        # Another variant changes the path of later turns.
-        rows = [(owner, key, *item) for item in digest_turns(new).items()]
-        await connection.executemany(sql.UPDATE_DIGESTS, rows)
+        await _save_digests(connection, new)
     return new
 
 

@@ -8,9 +8,10 @@ from typing import Any
 from cllm.core.conversation import LOCAL_OWNER, Summary
 from cllm.core.ports import ArchiveFilter, Hits, Page, PathMatch, UsageBy, UsageSum
 from cllm.stores.pagination import check_page_size, decode_cursor, encode_cursor
-from cllm.stores.postgres import statements as sql
+from cllm.stores.postgres import list_statements as sql
 from cllm.stores.postgres.connection import PostgresBase
 from cllm.stores.postgres.reader import decode_summaries
+from cllm.stores.postgres.statements import MAX_BIGINT, columns
 from cllm.stores.search import MAX_RANKED, SearchMatch, SearchTerm, build_ranked_hits, parse_query
 from cllm.stores.sql.paths import decode_matches, search_digests
 from cllm.stores.sql.rows import SUMMARY_COLUMNS, decode_sum
@@ -37,14 +38,14 @@ class PostgresLists(PostgresBase):
             owner,
             int(side),
             source,
-            min(limit, sql.MAX_BIGINT) + 1,
-            min(max(offset, 0), sql.MAX_BIGINT),
+            min(limit, MAX_BIGINT) + 1,
+            min(max(offset, 0), MAX_BIGINT),
         )
         if cursor is not None:
             check_text(cursor)
             values = (*values, *decode_cursor(cursor))
         statement = sql.LIST.format(
-            columns=sql.columns(SUMMARY_COLUMNS, "c."),
+            columns=columns(SUMMARY_COLUMNS, "c."),
             archived=sql.ARCHIVED[archive_filter],
             after="" if cursor is None else sql.LIST_AFTER,
             limit="$4",
@@ -93,7 +94,7 @@ class PostgresLists(PostgresBase):
         check_page_size(limit, "conversations")
         check_text(family)
         pool = await self._settle_dead_turns(owner)
-        values = (owner, family, min(limit, sql.MAX_BIGINT))
+        values = (owner, family, min(limit, MAX_BIGINT))
         return decode_summaries(await pool.fetch(sql.LIST_FAMILY, values, idempotent=True))
 
     async def search(

@@ -36,6 +36,7 @@ from cllm.core.ports import (
 from cllm.stores import edits
 from cllm.stores.edits import Change, ReadScope
 from cllm.stores.leases import LEASE_SECONDS
+from cllm.stores.postgres import request_statements as requests
 from cllm.stores.postgres import statements as sql
 from cllm.stores.postgres.connection import Connection, PostgresBase, PostgresPool
 from cllm.stores.postgres.edits import (
@@ -59,11 +60,12 @@ class PostgresRequests(PostgresBase):
         pool = await self._ready()
         key = (request.owner, request.key)
         while True:
-            if claimed := await pool.fetch(sql.CLAIM_REQUEST, (*key, request.body, float(seconds))):
+            values = (*key, request.body, float(seconds))
+            if claimed := await pool.fetch(requests.CLAIM_REQUEST, values):
                 until, stored, response = claimed[0]
                 headers = decode_headers(stored)
                 return RequestClaim(request=request, until=until, headers=headers, body=response)
-            rows = await pool.fetch(sql.REQUEST, key, idempotent=True)
+            rows = await pool.fetch(requests.REQUEST, key, idempotent=True)
             if rows:
                 return decode_response(tuple(rows[0]), request)
 
@@ -79,14 +81,14 @@ class PostgresRequests(PostgresBase):
         """Extend a claim. Its expiry identifies it: a later claim expires later."""
         key = (claim.request.owner, claim.request.key, claim.until)
         values = (float(seconds), status, encode_json(claim.headers), claim.body)
-        rows = await (await self._ready()).fetch(sql.EXTEND_CLAIM, (*key, *values))
+        rows = await (await self._ready()).fetch(requests.EXTEND_CLAIM, (*key, *values))
         if not rows:
             raise RequestInFlightError
         return msgspec.structs.replace(claim, until=rows[0]["expires_at"])
 
     async def forget_responses(self, header: str, value: str, *, owner: str = LOCAL_OWNER) -> None:
         await (await self._ready()).fetch(
-            sql.FORGET_RESPONSES, (owner, header, value), idempotent=True
+            requests.FORGET_RESPONSES, (owner, header, value), idempotent=True
         )
 
     async def add_events(self, lease: Lease, events: Sequence[StreamEvent]) -> None:
@@ -94,7 +96,7 @@ class PostgresRequests(PostgresBase):
         key = (lease.conversation.owner, lease.conversation.id, lease.turn.id, lease.fence)
         numbers = [event.number for event in events]
         data = [event.data for event in events]
-        if not await pool.fetch(sql.ADD_EVENTS, (*key, numbers, data), idempotent=True):
+        if not await pool.fetch(requests.ADD_EVENTS, (*key, numbers, data), idempotent=True):
             raise StaleLeaseError(lease.conversation.id)
 
     async def events_after(
@@ -102,7 +104,7 @@ class PostgresRequests(PostgresBase):
     ) -> tuple[StreamEvent, ...]:
         pool = await self._ready()
         rows = await pool.fetch(
-            sql.EVENTS_AFTER, (owner, check_id(ref), turn_id, number), idempotent=True
+            requests.EVENTS_AFTER, (owner, check_id(ref), turn_id, number), idempotent=True
         )
         if rows[0]["id"] is None:
             raise ConversationNotFoundError(ref)
@@ -116,14 +118,14 @@ class PostgresRequests(PostgresBase):
 
     async def drop_old_events(self, before: datetime) -> None:
         pool = await self._ready()
-        await pool.fetch(sql.DROP_OLD_EVENTS, (before,), idempotent=True)
-        for statement in (sql.DROP_OLD_REQUESTS, sql.DROP_OLD_LEASES):
+        await pool.fetch(requests.DROP_OLD_EVENTS, (before,), idempotent=True)
+        for statement in (requests.DROP_OLD_REQUESTS, requests.DROP_OLD_LEASES):
             await pool.fetch(statement, (UNANSWERED_KEPT,), idempotent=True)
 
     async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
         pool = await self._ready()
         for call in calls:
-            await pool.fetch(sql.ADD_CALL, (owner, *POSTGRES_CODEC.encode_call(call)))
+            await pool.fetch(requests.ADD_CALL, (owner, *POSTGRES_CODEC.encode_call(call)))
 
 
 class PostgresStore(PostgresTurns, PostgresReader, PostgresLists, PostgresRequests, SqlStore):
@@ -192,7 +194,7 @@ class PostgresStore(PostgresTurns, PostgresReader, PostgresLists, PostgresReques
 
         pool = await self._ready()
         try:
-            return await pool.transact(work, snapshot=True)
+            return await pool.transact(work)
         except asyncpg.UniqueViolationError as error:
             raise ConversationExistsError(new.id) from error
 

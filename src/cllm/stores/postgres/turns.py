@@ -379,7 +379,6 @@ class PostgresTurns(PostgresBase):
                 *values,
                 *(row[column] for column in _FINISH_COLUMNS),
                 stored - 1,
-                lease.conversation.message_count + stored,
                 *encode_messages(turn.messages[stored:], digests[stored:]),
             ),
         )

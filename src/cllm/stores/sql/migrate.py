@@ -1,5 +1,6 @@
 """Upgrades and downgrades a database with Alembic, in one transaction. Prints nothing."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -37,8 +38,16 @@ _ADDED = {
         *("parent_kind", "family", "source", "side", "path_start", "conversations_by_family"),
         *("digest", "messages_by_digest"),
     },
+    "0008": {"message_group", "first_sequence", "turns_by_group", "messages_by_group"},
 }
 """Columns and indexes that a revision adds to the tables of an earlier one."""
+_REMOVED = {
+    "0008": {
+        *("conversation_id", "conversation", "turn", "sequence_number"),
+        *("messages_by_turn", "messages_of_a_turn"),
+    },
+}
+"""Columns, indexes and keys that a revision removes from the tables of an earlier one."""
 _STATES = {"add": "missing", "remove": "unknown", "modify": "different"}
 _TRIGGERS = {
     "sqlite": "SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger' ORDER BY name",
@@ -150,14 +159,22 @@ def find_differences(bind: sa.Connection) -> list[str]:
     name = bind.dialect.name
     expected = head("sqlite" if name == "sqlite" else "postgresql")
     differences = compare_metadata(_build_context(bind), expected)
-    later = set().union(*(names for added, names in _ADDED.items() if added > revision))
-    differences = [one for one in differences if not _adds(one, later)]
+    added, removed = (_list_later(names, revision) for names in (_ADDED, _REMOVED))
+    differences = [
+        one
+        for one in differences
+        if not _is_change(one, "add", added) and not _is_change(one, "remove", removed)
+    ]
     return [*map(_describe_difference, differences), *_list_triggers(bind)]
 
 
-def _adds(difference: Any, names: set[str]) -> bool:
-    is_addition = difference[0] in ("add_column", "add_index")
-    return is_addition and difference[-1].name in names
+def _list_later(changes: Mapping[str, set[str]], revision: str) -> set[str]:
+    return set().union(*(names for later, names in changes.items() if later > revision))
+
+
+def _is_change(difference: Any, verb: str, names: set[str]) -> bool:
+    kinds = [f"{verb}_{kind}" for kind in ("column", "index", "fk")]
+    return difference[0] in kinds and difference[-1].name in names
 
 
 def _describe_difference(difference: Any) -> str:

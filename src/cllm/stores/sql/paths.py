@@ -21,7 +21,8 @@ def search_digests(digests: Sequence[bytes], *, any_ids: bool) -> list[bytes]:
 def decode_matches(rows: Sequence[Row]) -> tuple[PathMatch, ...]:
     """Return the matches, newest conversation first, without those in damaged rows.
 
-    A row has the fields of a match in order, then the time of the conversation.
+    A row has the fields of a match in order, with the first sequence number of the turn instead of
+    that of the message, then the time of the conversation.
     """
     readable = [row for row in rows if _is_match(row)]
     readable.sort(key=lambda row: row[-1], reverse=True)
@@ -31,16 +32,16 @@ def decode_matches(rows: Sequence[Row]) -> tuple[PathMatch, ...]:
             turn=turn,
             ordinal=ordinal,
             position=position,
-            sequence=sequence,
+            sequence=None if first is None else first + ordinal,
             message_count=message_count,
             state=state,
         )
-        for conversation, turn, ordinal, position, sequence, message_count, state, _ in readable
+        for conversation, turn, ordinal, position, first, message_count, state, _ in readable
     )
 
 
 def _is_match(row: Row) -> bool:
-    *names, ordinal, position, sequence, message_count, state, _ = row
-    numbers = (ordinal, position, message_count, 0 if sequence is None else sequence)
+    *names, ordinal, position, first, message_count, state, _ = row
+    numbers = (ordinal, position, message_count, 0 if first is None else first)
     has_types = {str}.issuperset(map(type, names)) and {int}.issuperset(map(type, numbers))
     return has_types and state in _STATES

@@ -111,6 +111,22 @@ class TurnMove(NamedTuple):
     position: int | None
     before: int | None
 
+    @property
+    def first_sequence(self) -> int | None:
+        return None if self.before is None else self.before + 1
+
+
+def number_turns(conversation: StoredConversation) -> list[tuple[Turn, TurnMove]]:
+    """The turns of a new conversation with their numbers: the path, then the variants."""
+    moves: list[tuple[Turn, TurnMove]] = []
+    before = 0
+    for number, turn in enumerate(conversation.turns, 1):
+        moves.append((turn, TurnMove(number, number, before)))
+        before += len(turn.messages)
+    first = len(moves) + 1
+    variants = enumerate(conversation.variants, first)
+    return moves + [(turn, TurnMove(number, None, None)) for number, turn in variants]
+
 
 class ConversationDiff(msgspec.Struct, frozen=True, kw_only=True):
     """The rows to write, by turn numbers. `truncated_turns`: how many messages of a turn remain."""

@@ -21,8 +21,8 @@ def head(engine: Engine) -> sa.MetaData:
     """The tables of the newest revision, without the search index.
 
     SQLite's index needs a message number as primary key; PostgreSQL needs the owner in it.
-    In PostgreSQL, turns and messages refer to their conversation by a number, since ids are long
-    and indexes repeat them.
+    In PostgreSQL, turns refer to their conversation by a number, since ids are long and indexes
+    repeat them.
     """
     metadata = sa.MetaData()
     _conversations(metadata, engine)
@@ -100,7 +100,9 @@ def _turns(metadata: sa.MetaData, engine: Engine) -> None:
     """`number` counts the turns of a conversation from 1; a running one has the highest.
 
     `position` orders the default path and is NULL off it: the number of the first turn in that
-    slot. In PostgreSQL `place` is NULL if it equals the turn's id, counts are NULL if 0 and
+    slot. `first_sequence` is the number of its first message on the default path, NULL off it.
+    Turns with the same `message_group` share their messages: those of a conversation and of its
+    branches. In PostgreSQL `place` is NULL if it equals the turn's id, counts are NULL if 0 and
     `input_tokens` is not NULL, and ids are indexed by a hash.
     """
     is_sqlite = engine == "sqlite"
@@ -127,6 +129,8 @@ def _turns(metadata: sa.MetaData, engine: Engine) -> None:
         sa.Column("failure", sa.Text),
         sa.Column("started_at", moment(), nullable=False),
         sa.Column("ended_at", moment()),
+        sa.Column("message_group", sa.BigInteger, nullable=is_sqlite),
+        sa.Column("first_sequence", count),
         sa.PrimaryKeyConstraint(*key, "number", name="turns_by_number"),
         sa.ForeignKeyConstraint(
             key,
@@ -137,50 +141,41 @@ def _turns(metadata: sa.MetaData, engine: Engine) -> None:
         sa.Index("turns_by_id", *key, own_id, unique=True),
         sa.Index("turns_by_position", *key, "position", unique=True),
         sa.Index("turns_by_end", "owner", "ended_at"),
+        sa.Index("turns_by_group", "owner", "message_group"),
     )
 
 
 def _messages(metadata: sa.MetaData, engine: Engine) -> None:
-    """`raw` is the JSON unchanged; `sequence_number` is NULL off the default path.
+    """`raw` is the JSON unchanged. The turns of `message_group` have the message.
 
     `imported`: the other columns of a message from an older deployment. `digest`: of the path up to
     the message, NULL if a message before it cannot be read. Messages with the same digest are in
     the order of their numbers in the index.
     """
-    conversation = _conversation(engine)
-    turn = ("owner", conversation.name, "turn")
-    natural = (*turn, "ordinal")
-    by_turn: sa.Index | sa.PrimaryKeyConstraint
+    natural = ("owner", "message_group", "ordinal")
+    by_group: sa.Index | sa.PrimaryKeyConstraint
     if engine == "sqlite":
         count: type[sa.Integer] = sa.BigInteger
         by_digest: tuple[str, ...] = ("owner", "digest")
-        by_turn = sa.Index("messages_by_turn", *natural, unique=True)
+        by_group = sa.Index("messages_by_group", *natural, unique=True)
     else:
         count = sa.Integer
         by_digest = ("owner", "digest", "number")
-        by_turn = sa.PrimaryKeyConstraint(*natural, name="messages_by_turn")
+        by_group = sa.PrimaryKeyConstraint(*natural, name="messages_by_group")
     sa.Table(
         "messages",
         metadata,
         _number(engine),
         sa.Column("owner", sa.Text, nullable=False),
-        conversation,
-        sa.Column("turn", count, nullable=False),
+        sa.Column("message_group", sa.BigInteger, nullable=False),
         sa.Column("ordinal", count, nullable=False),
-        sa.Column("sequence_number", count),
         sa.Column("role", sa.Text, nullable=False),
         sa.Column("dialect", sa.Text, nullable=False),
         sa.Column("raw", sa.Text, nullable=False),
         sa.Column("imported", sa.Text),
         sa.Column("digest", sa.LargeBinary),
-        by_turn,
+        by_group,
         sa.Index("messages_by_digest", *by_digest),
-        sa.ForeignKeyConstraint(
-            turn,
-            ["turns.owner", f"turns.{conversation.name}", "turns.number"],
-            name="messages_of_a_turn",
-            ondelete="CASCADE",
-        ),
     )
 
 

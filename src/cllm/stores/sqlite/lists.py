@@ -265,14 +265,14 @@ def _decode_or_skip(row: Row, items: list[Summary], notices: list[Notice]) -> No
 
 
 def _decode_match(row: Row, matches: list[SearchMatch], notices: list[Notice]) -> None:
-    conversation, title, sequence, role, raw, started_at, turn, ordinal = row
+    conversation, title, first, role, raw, started_at, turn, ordinal = row
     try:
         match = SearchMatch(
             conversation=decode_lossy(conversation),
             title=None if title is None else decode_lossy(title),
             turn=decode_lossy(turn),
             ordinal=decode_number(ordinal),
-            sequence=decode_number(sequence),
+            sequence=decode_number(first) + decode_number(ordinal),
             role=decode_role(role),
             raw=decode_lossy(raw),
             created_at=SQLITE_CODEC.decode_time(started_at),

@@ -176,7 +176,7 @@ def _find_start(db: sqlite3.Connection, row: Row, tail: Tail) -> int | None:
     if count >= total:
         return FIRST_POSITION
     at = require_row(db.execute(sql.AT_SEQUENCE, (*key, total - count + 1)).fetchone())
-    return decode_number(at[2])
+    return decode_number(at[0])
 
 
 def _count_window_messages(db: sqlite3.Connection, row: Row) -> int:

@@ -37,7 +37,10 @@ _RESOLVED = """coalesce((SELECT id FROM conversations WHERE owner = ?1 AND id = 
     (SELECT id FROM conversations WHERE owner = ?1 AND name = ?2))"""
 """The id of the conversation with that id, or else that name."""
 _TURN = _names(*TURN_COLUMNS, "number")
-_JOINED = "t.owner = m.owner AND t.conversation_id = m.conversation_id AND t.number = m.turn"
+_CONTENT = "role, dialect, raw, imported, digest"
+_OF_GROUP = "WHERE owner = ? AND message_group = ?"
+_JOINED = "t.owner = m.owner AND t.message_group = m.message_group"
+"""Joins messages with the turns that have them: one, or also those of branches."""
 
 FIND = f"""SELECT {_names(*CONVERSATION_COLUMNS)} FROM conversations
     WHERE owner = ?1 AND id = {_RESOLVED}"""
@@ -65,12 +68,14 @@ DELETE_CONVERSATION = "DELETE FROM conversations WHERE owner = ? AND id = ?"
 NEWEST_TURN = f"SELECT number, state FROM turns {_OF_CONVERSATION} ORDER BY number DESC LIMIT 1"
 MARK_INTERRUPTED = f"""UPDATE turns SET state = 'failed', ended_at = started_at, failure = ?
     {_OF_CONVERSATION} AND number = ?"""
-TURN_BY_ID = f"SELECT number, position, place, state FROM turns {_OF_CONVERSATION} AND id = ?"
+TURN_BY_ID = f"""SELECT number, position, message_group, state
+    FROM turns {_OF_CONVERSATION} AND id = ?"""
 TURN_AT = f"SELECT {_TURN}, position FROM turns {_OF_CONVERSATION} AND number = ?"
 TURN_IN_SLOT = f"""SELECT number, position, state FROM turns
     {_OF_CONVERSATION} AND position IS NOT NULL AND place = ?"""
 HISTORY_AFTER = f"SELECT 1 FROM turns {_OF_CONVERSATION} AND position > ? AND {_HISTORY} LIMIT 1"
-USER_MESSAGES_AFTER = f"""SELECT m.role, m.dialect, m.raw FROM messages m JOIN turns t ON {_JOINED}
+USER_MESSAGES_AFTER = f"""SELECT m.role, m.dialect, m.raw
+    FROM turns t CROSS JOIN messages m ON {_JOINED}
     WHERE t.owner = ? AND t.conversation_id = ? AND t.position > ?
     AND t.{_HISTORY} AND m.role = 'user'"""
 LAST_WINDOW = f"""SELECT "window" FROM turns {_OF_CONVERSATION} AND position IS NOT NULL
@@ -81,49 +86,58 @@ VARIANTS = f"""SELECT {_TURN} FROM turns {_OF_CONVERSATION}
 # Turns off the path, without the variants of earlier turns on the path.
 VARIANTS_FROM = f"""SELECT {_TURN} FROM turns {_OF_THIS} AND position IS NULL
     AND place NOT IN (SELECT place FROM turns {_OF_THIS} AND position < ?3) ORDER BY number"""
-ADD_TURN = f"""INSERT INTO turns (owner, conversation_id, number, position, {_names(*TURN_COLUMNS)})
-    VALUES ({_marks(4 + len(TURN_COLUMNS))})"""
+NEXT_GROUP = "SELECT coalesce(max(message_group), 0) + 1 FROM turns WHERE owner = ?"
+ADD_TURN = f"""INSERT INTO turns (owner, conversation_id, number, position, first_sequence,
+    message_group, {_names(*TURN_COLUMNS)}) VALUES ({_marks(6 + len(TURN_COLUMNS))})"""
+IS_SHARED = """SELECT 1 FROM turns
+    WHERE owner = ?1 AND message_group = ?3 AND conversation_id <> ?2 LIMIT 1"""
 UPDATE_TURN = f"UPDATE turns SET {_set(*TURN_COLUMNS[1:])} {_OF_CONVERSATION} AND number = ?"
-UPDATE_POSITION = f"UPDATE turns SET position = ? {_OF_CONVERSATION} AND number = ?"
+UPDATE_POSITION = (
+    f"UPDATE turns SET {_set('position', 'first_sequence')} {_OF_CONVERSATION} AND number = ?"
+)
+UPDATE_GROUP = f"UPDATE turns SET message_group = ? {_OF_CONVERSATION} AND number = ?"
+COPY_MESSAGES = f"""INSERT INTO messages (owner, message_group, ordinal, {_CONTENT})
+    SELECT owner, ?3, ordinal, {_CONTENT} FROM messages
+    WHERE owner = ?1 AND message_group = ?2 AND ordinal < ?4"""
 DELETE_TURN = f"DELETE FROM turns {_OF_CONVERSATION} AND number = ?"
 HAS_TURNS = f"SELECT 1 FROM turns {_OF_CONVERSATION} AND position IS NOT NULL LIMIT 1"
-ALL_TURNS = f"SELECT number, state FROM turns {_OF_CONVERSATION}"
-ALL_NUMBERS = f"SELECT id, number, position, state FROM turns {_OF_CONVERSATION}"
+ALL_TURNS = f"SELECT number, message_group, state FROM turns {_OF_CONVERSATION}"
+ALL_NUMBERS = f"SELECT id, number, position, message_group, state FROM turns {_OF_CONVERSATION}"
 NUMBERS_OF = f"""SELECT id, number FROM turns {_OF_CONVERSATION}
     AND id IN (SELECT value FROM json_each(?))"""
 
-AT_SEQUENCE = f"""SELECT m.turn, m.ordinal, t.position, t.state
-    FROM messages m CROSS JOIN turns t ON {_JOINED}
-    WHERE m.owner = ? AND m.conversation_id = ? AND m.sequence_number = ?
-    ORDER BY m.turn DESC LIMIT 1"""
-_MESSAGES = f"turn, role, dialect, raw FROM messages {_OF_CONVERSATION}"
+AT_SEQUENCE = f"""SELECT position FROM turns t {_OF_THIS} AND position IS NOT NULL
+    AND first_sequence <= ?3
+    AND EXISTS (SELECT 1 FROM messages m WHERE {_JOINED} AND m.ordinal = ?3 - t.first_sequence)
+    ORDER BY position DESC LIMIT 1"""
+_MESSAGES = f"""t.number, m.role, m.dialect, m.raw
+    FROM turns t CROSS JOIN messages m ON {_JOINED}
+    WHERE t.owner = ? AND t.conversation_id = ?"""
 # A turn's number is at least its position, so this selects all messages from the position on.
-MESSAGES_SINCE = f"SELECT {_MESSAGES} AND turn >= ? ORDER BY turn, ordinal"
-MESSAGES_OF = f"""SELECT {_MESSAGES} AND turn IN (SELECT value FROM json_each(?))
-    ORDER BY turn, ordinal"""
-MESSAGES_FROM = f"SELECT {_MESSAGES} AND turn = ? ORDER BY ordinal LIMIT -1 OFFSET ?"
-MESSAGE_COUNTS = f"""SELECT turn, count(*) FROM messages {_OF_CONVERSATION}
-    AND turn >= ? GROUP BY turn"""
-RAW_BYTES = f"""SELECT number, CAST(raw AS BLOB) FROM messages {_OF_CONVERSATION}
-    AND turn = ? AND ordinal >= ?"""
-NEWEST_MESSAGES = f"""SELECT turn, number FROM messages {_OF_THIS}
-    AND turn = (SELECT max(number) FROM turns {_OF_THIS}) ORDER BY ordinal"""
+MESSAGES_SINCE = f"SELECT {_MESSAGES} AND t.number >= ? ORDER BY t.number, m.ordinal"
+MESSAGES_OF = f"""SELECT {_MESSAGES} AND t.number IN (SELECT value FROM json_each(?))
+    ORDER BY t.number, m.ordinal"""
+MESSAGES_FROM = f"SELECT {_MESSAGES} AND t.number = ? ORDER BY m.ordinal LIMIT -1 OFFSET ?"
+MESSAGE_COUNTS = f"""SELECT t.number, count(*) FROM turns t CROSS JOIN messages m ON {_JOINED}
+    WHERE t.owner = ? AND t.conversation_id = ? AND t.number >= ? GROUP BY t.number"""
+RAW_BYTES = f"SELECT number, CAST(raw AS BLOB) FROM messages {_OF_GROUP} AND ordinal >= ?"
+NEWEST_MESSAGES = f"""SELECT t.number, t.message_group, m.number
+    FROM turns t LEFT JOIN messages m ON {_JOINED}
+    WHERE t.owner = ?1 AND t.conversation_id = ?2
+    AND t.number = (SELECT max(number) FROM turns {_OF_THIS}) ORDER BY m.ordinal"""
 ADD_MESSAGE = f"""INSERT INTO messages
-    (owner, conversation_id, turn, ordinal, sequence_number, digest, role, dialect, raw)
-    VALUES ({_marks(9)})"""
-UPDATE_DIGEST = f"UPDATE messages SET digest = ? {_OF_CONVERSATION} AND turn = ? AND ordinal = ?"
+    (owner, message_group, ordinal, digest, role, dialect, raw) VALUES ({_marks(7)})"""
+DIGESTS = f"SELECT digest FROM messages {_OF_GROUP} ORDER BY ordinal"
+UPDATE_DIGEST = f"UPDATE messages SET digest = ? {_OF_GROUP} AND ordinal = ?"
 # The last message of the last turn with a history before a position.
 DIGEST_BEFORE = f"""SELECT (SELECT CAST(digest AS BLOB) FROM messages m WHERE {_JOINED}
         ORDER BY m.ordinal DESC LIMIT 1)
     FROM turns t {_OF_CONVERSATION} AND position < ? AND {_HISTORY}
     AND EXISTS (SELECT 1 FROM messages m WHERE {_JOINED}) ORDER BY position DESC LIMIT 1"""
-DELETE_MESSAGES = f"DELETE FROM messages {_OF_CONVERSATION} AND turn = ? AND ordinal >= ?"
-NUMBER_MESSAGES = (
-    f"UPDATE messages SET sequence_number = ? + ordinal {_OF_CONVERSATION} AND turn = ?"
-)
-IMPORTED = f"""SELECT t.id, m.ordinal, m.imported FROM messages m CROSS JOIN turns t ON {_JOINED}
-    WHERE m.owner = ?1 AND m.conversation_id = {_RESOLVED} AND m.imported IS NOT NULL
-    AND (m.sequence_number IS NULL OR m.sequence_number > ?3)"""
+DELETE_MESSAGES = f"DELETE FROM messages {_OF_GROUP} AND ordinal >= ?"
+IMPORTED = f"""SELECT t.id, m.ordinal, m.imported FROM turns t CROSS JOIN messages m ON {_JOINED}
+    WHERE t.owner = ?1 AND t.conversation_id = {_RESOLVED} AND m.imported IS NOT NULL
+    AND (t.first_sequence IS NULL OR t.first_sequence + m.ordinal > ?3)"""
 TITLE_MESSAGES = f"""SELECT m.role, m.dialect, m.raw FROM turns t CROSS JOIN messages m ON {_JOINED}
     WHERE t.owner = ? AND t.conversation_id = ? AND t.position IS NOT NULL
     AND m.role = 'user' AND t.{_HISTORY} ORDER BY t.position, m.ordinal
@@ -179,15 +193,12 @@ def _find_paths(condition: str) -> str:
     The first query finds the first digest that a message has. The digest is a constant in the
     second one, so that the index has its messages in order, and no more than the limit are read.
     """
-    searched = """FROM messages m CROSS JOIN conversations c
-        ON c.owner = m.owner AND c.id = m.conversation_id {join}
-        WHERE m.owner = ?1 AND {condition} AND c.archived_at IS NULL AND c.side = ?4
+    searched = f"""FROM messages m CROSS JOIN turns t ON {_JOINED}
+        CROSS JOIN conversations c ON c.owner = t.owner AND c.id = t.conversation_id
+        WHERE m.owner = ?1 AND {{condition}} AND c.archived_at IS NULL AND c.side = ?4
         AND (?5 IS NULL OR c.family = ?5)"""
-    exists = searched.format(join="", condition=condition.format("d.digest"))
-    matches = searched.format(
-        join=f"CROSS JOIN turns t ON {_JOINED}",
-        condition=condition.format("(SELECT digest FROM best)"),
-    )
+    exists = searched.format(condition=condition.format("d.digest"))
+    matches = searched.format(condition=condition.format("(SELECT digest FROM best)"))
     return f"""WITH RECURSIVE numbers(position) AS (
         SELECT 0 WHERE ?3 > 0
         UNION ALL SELECT position + 1 FROM numbers WHERE position + 1 < ?3 ORDER BY 1),
@@ -196,9 +207,9 @@ def _find_paths(condition: str) -> str:
             SELECT position, substr(?2, position * {len(ROOT)} + 1, {len(ROOT)}) AS digest
             FROM numbers) AS d
         WHERE EXISTS (SELECT 1 {exists}) LIMIT 1)
-    SELECT c.id, t.id, m.ordinal, (SELECT position FROM best), m.sequence_number,
+    SELECT c.id, t.id, m.ordinal, (SELECT position FROM best), t.first_sequence,
         c.message_count, t.state, c.updated_at {matches}
-    ORDER BY m.number DESC LIMIT {MAX_MATCHES}"""
+    ORDER BY m.number DESC, t.rowid DESC LIMIT {MAX_MATCHES}"""
 
 
 FIND_PATHS = {
@@ -207,11 +218,11 @@ FIND_PATHS = {
 }
 """By whether the IDs of tool calls may differ; then each digest ends with the highest IDs."""
 SEARCH = {
-    archived: f"""SELECT m.conversation_id, c.title, m.sequence_number, m.role, CAST(m.raw AS BLOB),
+    archived: f"""SELECT c.id, c.title, t.first_sequence, m.role, CAST(m.raw AS BLOB),
     t.started_at, t.id, m.ordinal FROM message_search s CROSS JOIN messages m ON m.number = s.rowid
-    CROSS JOIN conversations c ON c.owner = m.owner AND c.id = m.conversation_id
     CROSS JOIN turns t ON {_JOINED}
-    WHERE message_search MATCH ? AND m.owner = ? AND m.sequence_number IS NOT NULL
+    CROSS JOIN conversations c ON c.owner = t.owner AND c.id = t.conversation_id
+    WHERE message_search MATCH ? AND m.owner = ? AND t.first_sequence IS NOT NULL
     {condition} ORDER BY s.rowid DESC LIMIT {MAX_RANKED + 1}"""
     for archived, condition in _ARCHIVED.items()
 }

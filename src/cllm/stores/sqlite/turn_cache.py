@@ -8,6 +8,7 @@ that a lost turn leaves no stale entry.
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,8 +24,14 @@ MAX_RUNNING = 10_000
 MAX_ROWS = 16
 """Turns that never end keep no more rows than this."""
 _Key = tuple[str, str]
-TurnRows = tuple[int, Sequence[int]]
-"""The number of a turn, and the row numbers of its messages."""
+
+
+class TurnRows(NamedTuple):
+    """The number of a turn, the group of its messages, and their row numbers."""
+
+    number: int
+    group: int
+    messages: Sequence[int]
 
 
 class CachedTurns(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +82,7 @@ class TurnCache:
 
     def put_running(self, key: _Key, turn_id: str, rows: TurnRows) -> None:
         """Cache the row numbers of a running turn, if they are few."""
-        if len(rows[1]) > MAX_ROWS:
+        if len(rows.messages) > MAX_ROWS:
             return
         self._running[key, turn_id] = rows
         if len(self._running) > MAX_RUNNING:

@@ -4,7 +4,6 @@ Runs in the file's thread; each function is one transaction.
 """
 
 import sqlite3
-from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -29,6 +28,7 @@ from cllm.stores.sql.rows import (
     encode_system,
     require_row,
 )
+from cllm.stores.sql.store import TurnMove
 from cllm.stores.sqlite import statements as sql
 from cllm.stores.sqlite.edits import (
     add_conversation,
@@ -102,7 +102,7 @@ def begin_turn(
     key = (owner, conversation.id)
     if start.visible:
         rows = _insert_running_turn(db, conversation, turn, before, number)
-        cache.put_running(key, turn.id, (number, rows))
+        cache.put_running(key, turn.id, rows)
     lease = Lease(
         conversation=conversation,
         turn=turn,
@@ -198,13 +198,12 @@ def _insert_running_turn(
     turn: Turn,
     before: bytes | None,
     number: int,
-) -> Sequence[int]:
+) -> TurnRows:
     key = (conversation.owner, conversation.id)
     total, is_last = conversation.message_count, turn.place == turn.id
-    position, sequence = (number, total + 1) if is_last else (None, None)
-    digests = digest_turn(turn.messages, before)
+    at = TurnMove(number, *((number, total) if is_last else (None, None)))
     try:
-        rows = add_turn(db, key, turn, digests, number=number, position=position, sequence=sequence)
+        rows = add_turn(db, key, turn, digest_turn(turn.messages, before), at=at)
     except sqlite3.IntegrityError as error:
         raise edits.duplicate_turn_error(key[1], turn.id) from error
     if is_last:
@@ -327,9 +326,9 @@ def _write_in_slot(
     original = None
     if turn.place != turn.id:
         original = db.execute(sql.TURN_IN_SLOT, (*key, turn.place)).fetchone()
-    number, messages = _find_turn_rows(db, key, lease) if rows is None else rows
+    rows = _find_turn_rows(db, key, lease) if rows is None else rows
     if original is not None:
-        _write_turn(db, key, lease, turn, messages, number=number, position=None, sequence=None)
+        _write_turn(db, key, lease, turn, rows, at=TurnMove(rows.number, None, None))
         if not turn.is_history:
             return before
         edited = edit_from(
@@ -339,47 +338,36 @@ def _write_in_slot(
             lambda conversation: edits.with_finished_variant(conversation, turn.id),
         )
         return edited.message_count
-    _write_turn(db, key, lease, turn, messages, number=number, position=number, sequence=before + 1)
+    _write_turn(db, key, lease, turn, rows, at=TurnMove(rows.number, rows.number, before))
     return before + len(turn.messages)
 
 
 def _find_turn_rows(db: sqlite3.Connection, key: Row, lease: Lease) -> TurnRows:
-    if lease.visible and lease.turn.messages:
-        rows = db.execute(sql.NEWEST_MESSAGES, key).fetchall()
-        return rows[0][0], [row for _, row in rows]
-    newest = db.execute(sql.NEWEST_TURN, key).fetchone()
-    if newest is None:
-        return 1, []
+    """The rows of a running turn; for a hidden one, its number."""
     if lease.visible:
-        return newest[0], []
-    return decode_number(newest[0]) + 1, []
+        rows = db.execute(sql.NEWEST_MESSAGES, key).fetchall()
+        number, group, first = require_row(rows[0] if rows else None)
+        return TurnRows(number, group, [] if first is None else [row for _, _, row in rows])
+    newest = db.execute(sql.NEWEST_TURN, key).fetchone()
+    return TurnRows(1 if newest is None else decode_number(newest[0]) + 1, 0, [])
 
 
 def _write_turn(
-    db: sqlite3.Connection,
-    key: Row,
-    lease: Lease,
-    turn: Turn,
-    message_rows: Sequence[int],
-    *,
-    number: int,
-    position: int | None,
-    sequence: int | None,
+    db: sqlite3.Connection, key: Row, lease: Lease, turn: Turn, rows: TurnRows, *, at: TurnMove
 ) -> None:
     digests = digest_turn(turn.messages, lease.before)
     if not lease.visible:
-        add_turn(db, key, turn, digests, number=number, position=position, sequence=sequence)
+        add_turn(db, key, turn, digests, at=at)
         return
-    db.execute(sql.UPDATE_TURN, (*SQLITE_CODEC.encode_turn(turn)[1:], *key, number))
+    owner, group = key[0], rows.group
+    db.execute(sql.UPDATE_TURN, (*SQLITE_CODEC.encode_turn(turn)[1:], *key, rows.number))
     stored = lease.turn.messages
     first = len(stored) if turn.messages[: len(stored)] == stored else 0
     if not first:
-        delete_messages(db, key, number, "running")
-    new_rows = add_messages(
-        db, key, turn.messages, digests, number=number, sequence=sequence, first=first
-    )
+        delete_messages(db, owner, group, "running")
+    new_rows = add_messages(db, owner, group, turn.messages, digests, first=first)
     if turn.is_history:
-        index_messages(db, key, [*message_rows[:first], *new_rows], turn.messages)
+        index_messages(db, owner, [*rows.messages[:first], *new_rows], turn.messages)
 
 
 def _build_title(db: sqlite3.Connection, key: Row) -> str | None:
@@ -455,8 +443,8 @@ def drop_turn(db: sqlite3.Connection, lease: Lease, *, now: datetime, cache: Tur
     key = (lease.conversation.owner, lease.conversation.id)
     cache.pop_running(key, lease.turn.id)
     turn = require_row(db.execute(sql.TURN_BY_ID, (*key, lease.turn.id)).fetchone())
-    number, position, _, state = turn
-    delete_turn(db, key, number, state)
+    number, position, group, state = turn
+    delete_turn(db, key, number, group, state)
     row = require_row(db.execute(sql.FIND, key).fetchone())
     is_bare = row[5] == encode_system(lease.conversation.system)
     is_bare = is_bare and db.execute(sql.HAS_TURNS, key).fetchone() is None

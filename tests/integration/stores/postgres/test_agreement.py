@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import settings
@@ -14,13 +14,16 @@ from tests.torture import choose_size
 from cllm.core.ports import Clock, Store
 from cllm.stores.postgres.store import PostgresStore
 
+UNUSED_MESSAGES = """SELECT count(*) FROM messages m WHERE NOT EXISTS (
+    SELECT FROM turns t WHERE t.owner = m.owner AND t.message_group = m.message_group)"""
+
 
 class PostgresAgrees(StoreMachine):
     server: ClassVar[Server]
     database: ClassVar[str]
 
     def prepare(self) -> None:
-        self.execute("TRUNCATE conversations, leases, requests, events, calls CASCADE")
+        self.execute("TRUNCATE conversations, messages, leases, requests, events, calls CASCADE")
 
     def open_store(self, clock: Clock) -> Store:
         url = self.server.url(self.database)
@@ -32,8 +35,12 @@ class PostgresAgrees(StoreMachine):
         self.execute("UPDATE leases SET expires_at = clock_timestamp()")
         super().lose_all_leases()
 
-    def execute(self, sql: str) -> None:
-        self.step(self.server.execute(sql, database=self.database))
+    def check_rows(self) -> None:
+        assert self.execute(UNUSED_MESSAGES)[0][0] == 0
+
+    def execute(self, sql: str) -> list[Any]:
+        rows: list[Any] = self.step(self.server.execute(sql, database=self.database))
+        return rows
 
 
 @pytest.fixture(scope="module", autouse=True)

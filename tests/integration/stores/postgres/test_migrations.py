@@ -46,16 +46,18 @@ SELECT id::text, conversation_id::text, role, content, reasoning_events::jsonb::
 FROM messages ORDER BY conversation_id, sequence_number
 """
 ROWS = """
-SELECT m.owner, c.id, turn, ordinal, sequence_number, raw,
+SELECT m.owner, c.id, t.number, ordinal, first_sequence + ordinal, raw,
     replace(array_to_string(tsvector_to_array(message_terms('', 0, raw, terms)), ' '), '0.', '')
-FROM messages m JOIN conversations c ON c.owner = m.owner AND c.number = m.conversation
+FROM messages m JOIN turns t ON t.owner = m.owner AND t.message_group = m.message_group
+JOIN conversations c ON c.owner = t.owner AND c.number = t.conversation
 """
 """Messages with their terms, those of the owner as of nobody."""
 LONG = """
 INSERT INTO conversations (owner, id, number, created_at, updated_at, metadata, message_count)
 VALUES ('local', 'demo', 1, now(), now(), '{}', 0);
-INSERT INTO turns (owner, conversation, number, id, state, started_at)
-SELECT 'local', 1, number, 't' || number, 'failed', now() FROM generate_series(1, 2000) AS number;
+INSERT INTO turns (owner, conversation, number, message_group, id, state, started_at)
+SELECT 'local', 1, number, number, 't' || number, 'failed', now()
+FROM generate_series(1, 2000) AS number;
 ANALYZE turns;
 """
 

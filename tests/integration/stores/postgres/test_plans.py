@@ -8,21 +8,24 @@ import pytest
 from tests.postgres import Server
 
 from cllm.stores import postgres
-from cllm.stores.postgres.statements import DROP_OLD_EVENTS, FIND_PATHS
+from cllm.stores.postgres.list_statements import FIND_PATHS
+from cllm.stores.postgres.request_statements import DROP_OLD_EVENTS
 
 LONG = """
 INSERT INTO conversations (owner, id, created_at, updated_at, metadata, message_count)
 SELECT 'local', 'c' || n, now(), now(), '{}', 0 FROM generate_series(1, 1000) AS n;
-INSERT INTO turns (owner, conversation, number, position, id, state, started_at, ended_at)
-SELECT 'local', c.number, n, n, 't' || n, 'complete', now(), now() FROM conversations c
+INSERT INTO turns
+    (owner, conversation, number, position, message_group, id, state, started_at, ended_at)
+SELECT 'local', c.number, n, n, nextval('message_groups'), 't' || n, 'complete', now(), now()
+FROM conversations c
 CROSS JOIN LATERAL generate_series(1, CASE c.id WHEN 'c1' THEN 2000 ELSE 1 END) AS n;
 INSERT INTO events (owner, conversation_id, turn_id, number, data)
 SELECT 'local', 'c1', 't2000', n, 'x' FROM generate_series(1, 100) AS n;
 """
 """Events of the last turn of a long conversation, among many short ones."""
 MESSAGES = """
-INSERT INTO messages (owner, conversation, turn, ordinal, role, dialect, raw, digest)
-SELECT owner, conversation, number, 0, 'user', 'openai', '{}',
+INSERT INTO messages (owner, message_group, ordinal, role, dialect, raw, digest)
+SELECT owner, message_group, 0, 'user', 'openai', '{}',
     sha256((conversation || '.' || number)::bytea) FROM turns
 """
 

@@ -6,7 +6,7 @@ from tests.postgres import Server
 from cllm.core.ports import ArchiveFilter, Changes
 from cllm.stores import search
 from cllm.stores.postgres import lists as postgres_lists
-from cllm.stores.postgres.statements import BLOCK_BITS
+from cllm.stores.postgres.list_statements import BLOCK_BITS
 from cllm.stores.postgres.store import PostgresStore
 from cllm.testing.store_contract import say
 

@@ -15,6 +15,7 @@ from cllm.testing.store_contract import say
 MARK = "\N{REPLACEMENT CHARACTER}"
 NO_TEXT = "CAST(x'436174ff73' AS TEXT)"
 MARKED = f"Cat{MARK}s"
+OF_BAD = "WHERE message_group IN (SELECT message_group FROM turns WHERE conversation_id = 'bad')"
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ async def store(database: Path) -> AsyncIterator[SqliteStore]:
 
 def spoil(database: Path, change: str) -> None:
     own = sqlite3.connect(database)
-    own.execute(change.replace("NO_TEXT", NO_TEXT))
+    own.execute(change.replace("NO_TEXT", NO_TEXT).replace("OF_BAD", OF_BAD))
     own.commit()
     own.close()
 
@@ -163,18 +164,28 @@ async def test_an_unreadable_match_has_a_notice(database: Path, store: SqliteSto
     [
         "role = x'fffe'",
         "role = 'nobody'",
-        "sequence_number = 'x'",
-        "sequence_number = x'7a'",
-        "sequence_number = 9e99",
+        "ordinal = 'x'",
+        "ordinal = x'7a'",
+        "ordinal = 9e99",
     ],
 )
-async def test_a_match_with_an_invalid_role_or_number_has_a_notice(
+async def test_a_match_with_an_invalid_role_or_ordinal_has_a_notice(
     database: Path, store: SqliteStore, damage: str
 ):
-    change = "UPDATE messages SET damage WHERE conversation_id = 'bad' AND role = 'user'"
-    spoil(database, change.replace("damage", damage))
+    spoil(database, f"UPDATE messages SET {damage} OF_BAD AND role = 'user'")  # noqa: S608
     hits = await store.search("zebra")
     assert [hit.role for hit in hits.items if hit.conversation == "bad"] == ["assistant"]
+    assert [(notice.code, notice.path) for notice in hits.notices] == [("message_skipped", "bad")]
+
+
+@pytest.mark.parametrize("damage", ["'x'", "x'7a'", "9e99"])
+async def test_a_match_with_an_invalid_sequence_has_a_notice(
+    database: Path, store: SqliteStore, damage: str
+):
+    change = "UPDATE turns SET first_sequence = value WHERE conversation_id = 'bad'"
+    spoil(database, change.replace("value", damage))
+    hits = await store.search("zebra")
+    assert {hit.conversation for hit in hits.items} == {"good"}
     assert [(notice.code, notice.path) for notice in hits.notices] == [("message_skipped", "bad")]
 
 
@@ -205,15 +216,15 @@ async def test_a_damaged_title_can_be_shown_and_changed(database: Path, store: S
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE messages SET raw = NO_TEXT WHERE conversation_id = 'bad'",
+        "UPDATE messages SET raw = NO_TEXT OF_BAD",
         "UPDATE turns SET model = NO_TEXT WHERE conversation_id = 'bad'",
         "UPDATE conversations SET metadata = NO_TEXT WHERE id = 'bad'",
-        "UPDATE messages SET dialect = 'esperanto' WHERE conversation_id = 'bad'",
-        "UPDATE messages SET role = 'nobody' WHERE conversation_id = 'bad'",
-        "UPDATE messages SET raw = '-5' WHERE conversation_id = 'bad'",
-        "UPDATE messages SET raw = '\"zebra\"' WHERE conversation_id = 'bad'",
-        "UPDATE messages SET raw = 'x\"<' WHERE conversation_id = 'bad'",
-        "UPDATE messages SET raw = '' WHERE conversation_id = 'bad'",
+        "UPDATE messages SET dialect = 'esperanto' OF_BAD",
+        "UPDATE messages SET role = 'nobody' OF_BAD",
+        "UPDATE messages SET raw = '-5' OF_BAD",
+        "UPDATE messages SET raw = '\"zebra\"' OF_BAD",
+        "UPDATE messages SET raw = 'x\"<' OF_BAD",
+        "UPDATE messages SET raw = '' OF_BAD",
         "UPDATE turns SET input_tokens = 'many' WHERE conversation_id = 'bad'",
         "UPDATE turns SET input_tokens = 1, output_tokens = NULL WHERE conversation_id = 'bad'",
     ],

@@ -31,7 +31,7 @@ async def store(database: Path) -> AsyncIterator[SqliteStore]:
 
 def change(database: Path, statement: str) -> None:
     own = sqlite3.connect(database, timeout=1)
-    own.execute(statement.replace("NO_TEXT", NO_TEXT))
+    own.execute(statement.replace("NO_TEXT", NO_TEXT).replace("OF_VARIANT", OF_VARIANT))
     own.commit()
     own.close()
 
@@ -43,20 +43,21 @@ def checkpoint(database: Path) -> tuple[int, int, int]:
     return busy, pages, done
 
 
+OF_VARIANT = "WHERE message_group = (SELECT message_group FROM turns WHERE position IS NULL)"
 DAMAGED: dict[str, tuple[str, str, Reading]] = {
     "a message": (
-        "UPDATE messages SET raw = NO_TEXT WHERE sequence_number = 1",
-        "UPDATE messages SET raw = '{}' WHERE sequence_number = 1",
+        "UPDATE messages SET raw = NO_TEXT WHERE number = 1",
+        "UPDATE messages SET raw = '{}' WHERE number = 1",
         lambda store: store.load("demo"),
     ),
     "a role": (
-        "UPDATE messages SET role = 'nobody' WHERE sequence_number = 1",
-        "UPDATE messages SET role = 'user' WHERE sequence_number = 1",
+        "UPDATE messages SET role = 'nobody' WHERE number = 1",
+        "UPDATE messages SET role = 'user' WHERE number = 1",
         lambda store: store.load("demo"),
     ),
     "a message of a variant": (
-        "UPDATE messages SET raw = NO_TEXT WHERE sequence_number IS NULL",
-        "UPDATE messages SET raw = '{}' WHERE sequence_number IS NULL",
+        "UPDATE messages SET raw = NO_TEXT OF_VARIANT",
+        "UPDATE messages SET raw = '{}' OF_VARIANT",
         lambda store: store.load("demo"),
     ),
     "an event": (

@@ -11,6 +11,7 @@ from cllm.stores.sqlite.turn_cache import (
     MAX_ROWS,
     MAX_RUNNING,
     TurnCache,
+    TurnRows,
     select_cached_tail,
 )
 
@@ -81,11 +82,11 @@ def test_a_write_of_another_connection_clears_the_cache(db: sqlite3.Connection, 
 def test_the_rows_of_running_turns_are_limited():
     cache = TurnCache()
     for number in range(MAX_RUNNING + 1):
-        cache.put_running(KEY, f"t{number}", (number, [number]))
-    cache.put_running(KEY, "long", (1, range(MAX_ROWS + 1)))
+        cache.put_running(KEY, f"t{number}", TurnRows(number, number, [number]))
+    cache.put_running(KEY, "long", TurnRows(1, 1, range(MAX_ROWS + 1)))
     assert cache.pop_running(KEY, "t0") is None
     assert cache.pop_running(KEY, "long") is None
-    assert cache.pop_running(KEY, "t1") == (1, [1])
+    assert cache.pop_running(KEY, "t1") == TurnRows(1, 1, [1])
     cache.clear()
     assert cache.pop_running(KEY, "t2") is None
 

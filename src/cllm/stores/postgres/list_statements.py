@@ -1,0 +1,113 @@
+"""The SQL of lists, searches and usage sums in PostgreSQL; `$1` is the owner."""
+
+# ruff: noqa: S608 - only column names are inserted into the text
+
+from cllm.core.ports import MAX_MATCHES
+from cllm.stores.postgres.statements import columns
+from cllm.stores.sql.rows import SUMMARY_COLUMNS, USAGE_COLUMNS
+from cllm.wire.path_digest import MEANING_END
+
+ARCHIVED = {
+    "active": "AND c.archived_at IS NULL",
+    "archived": "AND c.archived_at IS NOT NULL",
+    "all": "",
+}
+LIST = """
+SELECT {columns} FROM conversations c
+WHERE c.owner = $1 AND c.side <= $2 AND ($3::text IS NULL OR c.source = $3) {archived} {after}
+ORDER BY c.updated_at DESC, c.id LIMIT {limit} OFFSET {offset}
+"""
+LIST_AFTER = "AND c.updated_at <= $6 AND (c.updated_at < $6 OR c.id > $7)"
+COUNT = """
+SELECT count(*) FROM conversations c
+WHERE c.owner = $1 AND c.side <= $2 AND ($3::text IS NULL OR c.source = $3) {archived}
+"""
+LIST_FAMILY = f"""
+SELECT {columns(SUMMARY_COLUMNS)} FROM conversations
+WHERE owner = $1 AND family = $2 AND archived_at IS NULL ORDER BY updated_at DESC, id LIMIT $3
+"""
+
+
+def _find_paths(condition: str) -> str:
+    """Find messages by the digests `$2`: first the first one that a message has.
+
+    OFFSET 0 fixes the order of execution, as in SEARCH.
+    """
+    searched = """
+        FROM messages m CROSS JOIN LATERAL (
+            SELECT t.conversation, t.id AS turn_id, t.first_sequence, t.state FROM turns t
+            WHERE t.owner = $1 AND t.message_group = m.message_group OFFSET 0) AS t
+        CROSS JOIN LATERAL (
+            SELECT c.id, c.message_count, c.updated_at FROM conversations c
+            WHERE c.owner = $1 AND c.number = t.conversation AND c.archived_at IS NULL
+                AND c.side = $3 AND ($4::text IS NULL OR c.family = $4) OFFSET 0) AS c
+        WHERE m.owner = $1 AND """
+    searched += condition
+    return f"""
+WITH best AS MATERIALIZED (
+    SELECT d.digest, d.position
+    FROM unnest($2::bytea[]) WITH ORDINALITY AS d(digest, position)
+    CROSS JOIN LATERAL (SELECT 1 {searched.format("d.digest")} LIMIT 1) AS found
+    LIMIT 1)
+SELECT c.id, t.turn_id, m.ordinal, (SELECT position - 1 FROM best) AS position,
+    t.first_sequence, c.message_count, t.state, c.updated_at
+{searched.format("(SELECT digest FROM best)")}
+ORDER BY m.number DESC, t.conversation DESC LIMIT {MAX_MATCHES}
+"""
+
+
+FIND_PATHS = {
+    False: _find_paths("m.digest = {0}"),
+    True: _find_paths(f"m.digest BETWEEN substr({{0}}, 1, {MEANING_END}) AND {{0}}"),
+}
+"""By whether the IDs of tool calls may differ; then each digest ends with the highest IDs."""
+# Revision 0005 prefixes indexed terms with the number of their block of 2 ** BLOCK_BITS messages.
+# The search reads the newest block first; `@` is replaced by its number. OFFSET 0 fixes the order
+# of execution: with its estimates the planner would read whole tables.
+BLOCK_BITS = 15
+LAST_NUMBER = "SELECT last_value FROM messages_number_seq"
+SEARCH = """
+WITH newest AS MATERIALIZED (
+    SELECT matches.*
+    FROM generate_series($4::bigint >> {block_bits}, 0, -1) AS block
+    CROSS JOIN LATERAL (
+        SELECT m.*, c.id, c.title, t.first_sequence, t.started_at, t.id AS turn_id
+        FROM (
+            SELECT number, message_group, ordinal FROM messages
+            WHERE owner = $1 AND message_terms(owner, number, raw, terms)
+                @@ replace($2, '@', to_hex(block) || '.')::tsquery
+            ORDER BY number DESC OFFSET 0) AS m
+        CROSS JOIN LATERAL (
+            SELECT conversation, id, first_sequence, started_at FROM turns
+            WHERE owner = $1 AND message_group = m.message_group AND first_sequence IS NOT NULL
+                AND state IN ('complete', 'incomplete') OFFSET 0) AS t
+        CROSS JOIN LATERAL (
+            SELECT c.id, c.title FROM conversations c
+            WHERE c.owner = $1 AND c.number = t.conversation {archived} OFFSET 0) AS c
+        ORDER BY m.number DESC LIMIT $3) AS matches
+    LIMIT $3)
+SELECT newest.id, newest.title, newest.first_sequence + newest.ordinal, m.role, m.raw,
+    newest.started_at, newest.turn_id, newest.ordinal
+FROM newest CROSS JOIN LATERAL (
+    SELECT role, raw FROM messages
+    WHERE owner = $1 AND message_group = newest.message_group
+        AND ordinal = newest.ordinal OFFSET 0) AS m
+ORDER BY newest.number DESC
+"""
+USAGE = f"""
+SELECT {{key}} AS key, count(*), {
+    ", ".join(f"COALESCE(sum({column}), 0)" for column in USAGE_COLUMNS[:-1])
+}, COALESCE(max(estimated), 0), sum(cost), count(*) FILTER (WHERE cost IS NULL)
+FROM (
+    SELECT COALESCE(t.model, c.model, $4) AS model, {
+    columns(USAGE_COLUMNS, "t.")
+}, t.cost, t.ended_at
+    FROM turns t JOIN conversations c ON c.owner = t.owner AND c.number = t.conversation
+    WHERE t.owner = $1 AND t.input_tokens IS NOT NULL AND t.ended_at IS NOT NULL
+    UNION ALL
+    SELECT model, {columns(USAGE_COLUMNS)}, cost, ended_at FROM calls WHERE owner = $1
+) AS used
+WHERE ($2::timestamptz IS NULL OR ended_at >= $2) AND ($3::timestamptz IS NULL OR ended_at < $3)
+GROUP BY 1
+"""
+USAGE_KEYS = {"day": "to_char(ended_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')", "model": "model"}
