@@ -61,11 +61,8 @@ from cllm.wire.messages import OutgoingMessage
 from cllm.wire.responses.parts import decode_parts
 from cllm.wire.responses.request import decode_request, encode_options, encode_request
 from cllm.wire.responses.response_decoder import ResponsesStreamDecoder
-from cllm.wire.responses.response_encoder import (
-    ResponseFields,
-    ResponsesStreamEncoder,
-    encode_answer,
-)
+from cllm.wire.responses.response_encoder import ResponsesStreamEncoder, encode_answer
+from cllm.wire.responses.response_fields import ResponseFields
 from cllm.wire.sse import SseDecoder
 
 USAGE = Usage(input=10, output=20, cache_read=3, cache_write=4, reasoning=5)

@@ -15,13 +15,8 @@ from cllm.wire.messages import to_delta
 from cllm.wire.openai.options import Fields
 from cllm.wire.responses.ids import ItemKey, make_item_id, make_response_id
 from cllm.wire.responses.parts import DIALECT, encode_items, item_kind
-from cllm.wire.responses.response_encoder import (
-    ResponseFields,
-    ResponsesStreamEncoder,
-    encode_output,
-    encode_usage,
-    response_status,
-)
+from cllm.wire.responses.response_encoder import ResponsesStreamEncoder, encode_output
+from cllm.wire.responses.response_fields import ResponseFields, encode_usage, response_status
 
 ITEM_PREFIXES = {
     "custom_tool_call": "ctc",

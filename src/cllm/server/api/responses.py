@@ -33,25 +33,12 @@ from cllm.wire.responses.ids import RESPONSE_PREFIX, make_response_id, read_resp
 from cllm.wire.responses.parts import DIALECT
 from cllm.wire.responses.passthrough import ResponseRewriter
 from cllm.wire.responses.request import decode_request
-from cllm.wire.responses.response_encoder import (
-    ResponseFields,
-    ResponsesStreamEncoder,
-    encode_answer,
-)
+from cllm.wire.responses.response_encoder import ResponsesStreamEncoder, encode_answer
+from cllm.wire.responses.response_fields import ResponseFields
 
 REFERENCE = b"item_reference"
 KEEP_ALIVE = b": keep-alive\n\n"
 STATE_FIELDS = ("background", "conversation", "previous_response_id", "store")
-# Fields of the response that are this server's, also if the provider has the same API.
-OWN_FIELDS = (
-    "background",
-    "conversation",
-    "id",
-    "instructions",
-    "metadata",
-    "previous_response_id",
-    "store",
-)
 CONVERSATION_PREFIX = "conv_"
 UUID_DIGITS = 32
 
@@ -222,7 +209,7 @@ class ResponsesEncoder:
     def encode_event(self, event: ReplyEvent) -> bytes:
         if type(event) is Verbatim:
             if self._rewriter is None:
-                self._rewriter = ResponseRewriter(self._own_fields())
+                self._rewriter = ResponseRewriter(self._heading().own_fields())
             data = self._rewriter.rewrite(event.data)
             if not event.closes:
                 return data
@@ -240,7 +227,7 @@ class ResponsesEncoder:
 
     def encode_response(self, reply: ReplyFinished) -> bytes:
         if reply.message.dialect == DIALECT and reply.raw is not None:
-            return bytes(ResponseRewriter(self._own_fields()).rewrite_response(reply.raw))
+            return bytes(ResponseRewriter(self._heading().own_fields()).rewrite_response(reply.raw))
         return encode_answer(
             parts_of(reply.message),
             stop_reason=reply.stop_reason,
@@ -265,12 +252,9 @@ class ResponsesEncoder:
             parameters=self._parameters,
         )
 
-    def _own_fields(self) -> dict[str, Any]:
-        fields = self._heading().response("")
-        return {name: fields[name] for name in OWN_FIELDS}
-
     def _response_id(self) -> str:
         if self._id is None:
-            digits = (self._new_id() + self._new_id()).replace("-", "")
-            self._id = f"{RESPONSE_PREFIX}{digits}"
+            # Of the length of a stored response's, so that its items' ids are recognised.
+            digits = self._new_id().replace("-", "")
+            self._id = f"{RESPONSE_PREFIX}{digits}{digits}"
         return self._id

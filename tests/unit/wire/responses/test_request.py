@@ -31,7 +31,8 @@ from cllm.wire.responses.request import (
     decode_request,
     encode_request,
 )
-from cllm.wire.responses.response_encoder import ResponseFields, encode_answer
+from cllm.wire.responses.response_encoder import encode_answer
+from cllm.wire.responses.response_fields import ResponseFields
 
 MODEL = "gpt-5-codex"
 SEALED = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "X"}

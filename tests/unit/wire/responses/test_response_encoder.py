@@ -25,16 +25,13 @@ from cllm.core.reply import (
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
-    Usage,
 )
 from cllm.wire.responses.response_encoder import (
-    ResponseFields,
     ResponsesStreamEncoder,
     encode_answer,
-    encode_usage,
-    response_status,
     visible_part,
 )
+from cllm.wire.responses.response_fields import ResponseFields
 from cllm.wire.sse import SseDecoder
 
 FIELDS = ResponseFields(id="resp_1", model="m", created=7, parameters={"temperature": 0.5})
@@ -55,30 +52,6 @@ def types(events: list[dict[str, Any]]) -> list[str]:
 def output(*events: ReplyEvent) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = stream(*events, FINISHED)[-1]["response"]["output"]
     return items
-
-
-@pytest.mark.parametrize(
-    ("stop_reason", "refused", "status", "reason"),
-    [
-        ("end", False, "completed", None),
-        ("tool_calls", False, "completed", None),
-        ("refusal", True, "completed", None),
-        ("refusal", False, "incomplete", "content_filter"),
-        ("length", False, "incomplete", "max_output_tokens"),
-        ("unknown", False, "incomplete", "max_output_tokens"),
-    ],
-)
-def test_a_stop_reason_has_a_status(stop_reason, refused, status, reason):
-    details = None if reason is None else {"reason": reason}
-
-    assert response_status(stop_reason, refused=refused) == (status, details)
-
-
-def test_usage_includes_its_details():
-    assert encode_usage(None) is None
-    usage = encode_usage(Usage(input=1, cache_read=2, output=3, reasoning=4))
-    assert usage is not None
-    assert (usage["input_tokens"], usage["output_tokens"], usage["total_tokens"]) == (3, 7, 10)
 
 
 @pytest.mark.parametrize(
