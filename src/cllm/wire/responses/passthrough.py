@@ -18,8 +18,10 @@ from cllm.wire.sse import SseDecoder, SseEvent
 
 HELD_EVENTS = ("response.created", "response.in_progress", "response.queued")
 FRAME_END = b"\n\n"
+NAME_FIELD, DATA_FIELD = b"event: ", b"\ndata: "
 RESPONSE_FIELD = b'"response"'
 SEQUENCE_NUMBER = re.compile(rb'"sequence_number":\s*([0-9]+)')
+RawFields = dict[str, msgspec.Raw]
 
 
 class _EventType(msgspec.Struct):
@@ -33,13 +35,13 @@ class ResponsesPassthroughReader:
     def __init__(self, decoder: ResponsesStreamDecoder) -> None:
         self._decoder = decoder
         self._sse = SseDecoder()
-        self._held: list[bytes] = []
         self._frames: list[bytes] = []
+        self._released = 0
         self.done = False
 
     def feed(self, chunk: bytes) -> Iterator[ReplyEvent]:
         """Yield the events that this chunk completes: unchanged first, then as reply events."""
-        self._frames, events = [], []
+        events: list[ReplyEvent] = []
         failure: MalformedError | None = None
         try:
             for event in self._sse.feed(chunk):
@@ -48,11 +50,13 @@ class ResponsesPassthroughReader:
                     break
         except MalformedError as error:
             failure = error
-        if self._frames:
-            yield Verbatim(dialect=DIALECT, data=b"".join(self._frames))
+        if self._released:
+            yield Verbatim(dialect=DIALECT, data=b"".join(self._frames[: self._released]))
+            del self._frames[: self._released]
+            self._released = 0
         yield from events
         if self.done:
-            yield Verbatim(dialect=DIALECT, data=b"".join(self._held), closes=True)
+            yield Verbatim(dialect=DIALECT, data=b"".join(self._frames), closes=True)
         if failure is not None:
             raise failure
 
@@ -64,12 +68,10 @@ class ResponsesPassthroughReader:
         events = self._decoder.decode(event.data)
         self.done = self._decoder.done
         kind = event.name or _read_type(event.data)
-        if not kind:
-            return events
-        self._held.append(encode_frame(kind, event.data))
-        if kind not in HELD_EVENTS and not self.done:
-            self._frames += self._held
-            self._held = []
+        if kind:
+            self._frames.append(encode_frame(kind, event.data))
+            if kind not in HELD_EVENTS and not self.done:
+                self._released = len(self._frames)
         return events
 
 
@@ -88,42 +90,52 @@ def read_sequence_number(frame: bytes) -> int | None:
 
 def encode_frame(name: str, data: bytes) -> bytes:
     if b"\n" in data:
-        data = data.replace(b"\n", b"\ndata: ")
+        data = data.replace(b"\n", DATA_FIELD)
     return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
 
 class ResponseRewriter:
     """Replaces fields of the response in the events of a provider; counts the events.
 
-    Most events have no response, and stay as they are.
+    Most events have no response and the right number, and stay as they are.
     """
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self._fields = fields
-        self._sse = SseDecoder()
         self.sequence = 0
 
     def rewrite(self, data: bytes) -> bytes:
         """Return whole events with the fields of this server."""
-        return b"".join([self._rewrite(frame + FRAME_END) for frame in data.split(FRAME_END)[:-1]])
+        last = data.rfind(RESPONSE_FIELD)
+        end = 0 if last < 0 else data.index(FRAME_END, last) + len(FRAME_END)
+        return self._rewrite_frames(data[:end]) + self._check_numbers(data[end:])
 
-    def _rewrite(self, frame: bytes) -> bytes:
+    def _check_numbers(self, data: bytes) -> bytes:
+        """Return events without a response; with other numbers if theirs are wrong."""
+        numbers = list(map(int, SEQUENCE_NUMBER.findall(data)))
+        after = self.sequence + data.count(FRAME_END)
+        if numbers != list(range(self.sequence, after)):
+            return self._rewrite_frames(data)
+        self.sequence = after
+        return data
+
+    def _rewrite_frames(self, data: bytes) -> bytes:
+        return b"".join(map(self._rewrite_frame, data.split(FRAME_END)[:-1]))
+
+    def _rewrite_frame(self, frame: bytes) -> bytes:
         number = self.sequence
         self.sequence += 1
-        if RESPONSE_FIELD not in frame and read_sequence_number(frame) == number:
-            return frame
-        return b"".join([self._rewrite_event(event, number) for event in self._sse.feed(frame)])
-
-    def _rewrite_event(self, event: SseEvent, number: int) -> bytes:
+        head, _, text = frame.partition(DATA_FIELD)
+        name = head.removeprefix(NAME_FIELD).decode()
         try:
-            fields = msgspec.json.decode(event.data, type=dict[str, msgspec.Raw])
+            fields = msgspec.json.decode(text.replace(DATA_FIELD, b"\n"), type=RawFields)
         except UNREADABLE:
-            return encode_frame(event.name, event.data)
+            return frame + FRAME_END
         changed: dict[str, Any] = {**fields, "sequence_number": number}
         if "response" in fields:
             changed["response"] = self.rewrite_response(fields["response"])
-        return encode_frame(event.name, msgspec.json.encode(changed))
+        return encode_frame(name, msgspec.json.encode(changed))
 
     def rewrite_response(self, response: bytes | msgspec.Raw) -> msgspec.Raw:
-        fields = msgspec.json.decode(response, type=dict[str, msgspec.Raw])
+        fields = msgspec.json.decode(response, type=RawFields)
         return msgspec.Raw(msgspec.json.encode({**fields, **self._fields}))

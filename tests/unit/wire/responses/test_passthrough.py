@@ -64,6 +64,32 @@ def test_the_fields_of_the_server_replace_those_of_the_provider():
     assert changed[-1]["response"]["output"] == EVENTS[-1]["response"]["output"]
 
 
+def test_events_without_a_response_are_not_encoded_again():
+    deltas = b"".join(FRAMES[2:-1])
+    rewriter = ResponseRewriter({"id": "resp_own"})
+    started = rewriter.rewrite(b"".join(FRAMES[:2]))
+
+    assert b"resp_own" in started
+    assert rewriter.rewrite(deltas) is deltas
+    assert rewriter.sequence == len(FRAMES) - 1
+
+
+def test_missing_and_wrong_numbers_are_replaced():
+    frames = [
+        encode_frame("response.x", b'{"type":"response.x"}'),
+        encode_frame("response.y", b'{"type":"response.y","sequence_number":7}'),
+        encode_frame("response.z", b'{\n"type":"response.z","item":{\n"id":"1"}}'),
+    ]
+
+    data = ResponseRewriter({}).rewrite(b"".join(frames))
+
+    events = list(SseDecoder().feed(data))
+    assert [event.name for event in events] == ["response.x", "response.y", "response.z"]
+    changed = [json.loads(event.data) for event in events]
+    assert [event["sequence_number"] for event in changed] == [0, 1, 2]
+    assert changed[2]["item"] == {"id": "1"}
+
+
 def test_an_event_that_cannot_be_read_stays_as_it_is():
     frame = b'event: response.output_text.delta\ndata: {"delta": "\\ud83d"\n\n'
 
