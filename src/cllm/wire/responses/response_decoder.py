@@ -379,10 +379,11 @@ class ResponsesStreamDecoder:
 
     def _item_done(self, event: _Event) -> Iterator[ReplyEvent]:
         open_item = self._item(event)
-        item = _restore_name(event.item, self._names)
-        parts = decode_item(_item_fields(item))
-        self._items[event.output_index] = item
-        for inner, part in enumerate(parts):
+        item = self._items[event.output_index] = _restore_name(event.item, self._names)
+        # Texts and calls are complete with their deltas; reasoning also has a signature.
+        if open_item.has_output and not open_item.source:
+            return
+        for inner, part in enumerate(decode_item(_item_fields(item))):
             if not open_item.has_output:
                 yield from self._rest_of_part(part, open_item, inner)
             elif isinstance(part, Thinking) and part.signature:
