@@ -399,6 +399,17 @@ def test_another_system_prompt_replaces_a_system_item():
     assert sent["input"][0]["content"] == "Ask before you write."
 
 
+def test_an_item_id_of_this_server_is_not_sent():
+    question = {"role": "user", "content": "Hi."}
+    reply = {"type": "message", "role": "assistant", "content": "Hello."}
+    item = reply | {"id": f"msg_{'0' * 64}_0"}
+    body = written(RESPONSES | {"input": [question, item, question]})
+
+    sent = encode_responses(responses_request.decode_request(body), repair=REPAIR)
+
+    assert json.loads(sent.body)["input"] == [question, reply, question]
+
+
 def test_store_false_is_sent_to_the_provider():
     body = written({name: RESPONSES[name] for name in RESPONSES if name != "store"})
     sent = encode_responses(responses_request.decode_request(body), repair=REPAIR)

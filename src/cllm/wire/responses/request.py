@@ -1,5 +1,6 @@
 """Responses API requests. The whole history is sent; the provider stores it only on request."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -161,6 +162,8 @@ def _check_item(item: Any, path: str) -> Role:
 NAMES = AliasRule(max_length=64)
 IDS = AliasRule(allowed=None, max_length=64)
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
+# What `_fit_items` changes: nulls, ids and reasoning.
+CHANGED_FIELDS = re.compile(rb'null|"id"|"reasoning"')
 # Fields with the same name in all of OpenAI's blocks.
 SHARED_BLOCK_FIELDS = frozenset({"prompt_cache_breakpoint"})
 
@@ -190,21 +193,27 @@ def encode_request(
         items.extend(encode_items("system", instructions))
     converted = [_convert_message(message, notes) for message in messages]
     repaired = repair(tuple(apply_aliases(converted, aliases)))
+    raws = [message.raw for message in repaired.messages]
+    is_unchanged = None not in raws and raws == [message.raw for message in messages]
     for message in repaired.messages:
         items.extend(_encode_message(message))
     required["input"] = items
-    body = required | dict(alias_tools(parameters, aliases, "name")) | required
-    _set_storage(body, model)
+    fields = dict(alias_tools(parameters, aliases, "name"))
+    _set_storage(fields, model)
+    if not stream:
+        fields.pop("stream_options", None)
+    body = required | fields | required
     body.pop("stream", None)
     if stream:
         body["stream"] = True
-    else:
-        body.pop("stream_options", None)
     return EncodedRequest(
         body=msgspec.json.encode(body),
         notices=(*notes.notices(), *repaired.notices),
         names=aliases.names,
         ids=aliases.ids,
+        is_unconverted=is_unchanged
+        and fields == parameters
+        and (system is None or "instructions" in required),
     )
 
 
@@ -257,12 +266,11 @@ _items_decoder = msgspec.json.Decoder(_Items)
 def _encode_message(message: OutgoingMessage) -> Iterator[Item]:
     if message.raw is None:
         yield from encode_items("user" if message.role == "tool" else message.role, message.parts)
-        return
-    items = _items_decoder.decode(message.raw).content
-    if message.role not in ("assistant", "tool") or isinstance(items, str):
+    elif message.role not in ("assistant", "tool"):
         yield msgspec.Raw(message.raw)
     else:
-        yield from items
+        items = _items_decoder.decode(message.raw).content
+        yield from [msgspec.Raw(message.raw)] if isinstance(items, str) else items
 
 
 def _convert_message(message: OutgoingMessage, notes: NoticeMerger) -> OutgoingMessage:
@@ -270,8 +278,10 @@ def _convert_message(message: OutgoingMessage, notes: NoticeMerger) -> OutgoingM
     location = PartLocation(role, f"messages[{message.prompt_index}].content", notes)
     if message.raw is None:
         return replace_parts(message, _convert_parts(message.parts, location))
+    if role != "assistant" or CHANGED_FIELDS.search(message.raw) is None:
+        return message
     items = msgspec.json.decode(message.raw).get("content")
-    if role != "assistant" or not isinstance(items, list):
+    if not isinstance(items, list):
         return message
     fitted_items = _fit_items(items, location)
     if fitted_items == items:
