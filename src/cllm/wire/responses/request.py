@@ -1,6 +1,5 @@
 """Responses API requests. The whole history is sent; the provider stores it only on request."""
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -163,7 +162,7 @@ NAMES = AliasRule(max_length=64)
 IDS = AliasRule(allowed=None, max_length=64)
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 # What `_fit_items` changes: nulls, ids and reasoning.
-CHANGED_FIELDS = re.compile(rb'null|"id"|"reasoning"')
+CHANGED_FIELDS = (b"null", b'"id"', b'"reasoning"')
 # Fields with the same name in all of OpenAI's blocks.
 SHARED_BLOCK_FIELDS = frozenset({"prompt_cache_breakpoint"})
 
@@ -275,12 +274,13 @@ def _encode_message(message: OutgoingMessage) -> Iterator[Item]:
 
 def _convert_message(message: OutgoingMessage, notes: NoticeMerger) -> OutgoingMessage:
     role: Role = "user" if message.role == "tool" else message.role
-    location = PartLocation(role, f"messages[{message.prompt_index}].content", notes)
-    if message.raw is None:
-        return replace_parts(message, _convert_parts(message.parts, location))
-    if role != "assistant" or CHANGED_FIELDS.search(message.raw) is None:
+    raw = message.raw
+    if raw is not None and (role != "assistant" or not any(f in raw for f in CHANGED_FIELDS)):
         return message
-    items = msgspec.json.decode(message.raw).get("content")
+    location = PartLocation(role, f"messages[{message.prompt_index}].content", notes)
+    if raw is None:
+        return replace_parts(message, _convert_parts(message.parts, location))
+    items = msgspec.json.decode(raw).get("content")
     if not isinstance(items, list):
         return message
     fitted_items = _fit_items(items, location)
