@@ -225,6 +225,15 @@ async def dump_tables(url: str) -> bytes:
         await connection.close()
 
 
+async def expire_leases(url: str) -> None:
+    """Let every lease of a PostgreSQL database expire, as after a minute without its server."""
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute("UPDATE leases SET expires_at = now() - interval '1 second'")
+    finally:
+        await connection.close()
+
+
 def _start(
     arguments: list[str], environment: Mapping[str, str], directory: Path
 ) -> subprocess.Popen[bytes] | Forked:

@@ -19,6 +19,7 @@ from tests.server_process import (
     Server,
     StreamedResponse,
     completion_body,
+    expire_leases,
     list_messages,
 )
 
@@ -141,14 +142,6 @@ def test_a_kill_during_a_stream_loses_no_message_in_a_shared_database(
         ("user", "More."),
     ]
     assert settled == [*running, ("assistant", "Half of ")]
-
-
-async def expire_leases(url: str) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute("UPDATE leases SET expires_at = now() - interval '1 second'")
-    finally:
-        await connection.close()
 
 
 @shared

@@ -12,7 +12,10 @@ from cllm.core.reply import RefusalDelta, ReplyEvent, TextDelta, Usage
 from cllm.wire.anthropic.response_decoder import AnthropicStreamDecoder
 from cllm.wire.errors import MalformedError, ReportedError
 from cllm.wire.openai.response_decoder import OpenAIStreamDecoder
+from cllm.wire.responses.response_decoder import ResponsesStreamDecoder
 from cllm.wire.sse import SseDecoder
+
+RESPONSES_PREFIX = "response."
 
 
 class PartialReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,12 +39,13 @@ def decode_partial_reply(events: Iterable[bytes]) -> PartialReply:
 
 
 class _StreamDecoder:
-    """Events of Anthropic's protocol have names; OpenAI's have none."""
+    """Events of Chat Completions have no names, those of the Responses API have a prefix."""
 
     def __init__(self) -> None:
         self._sse = SseDecoder()
         self._openai = OpenAIStreamDecoder()
         self._anthropic = AnthropicStreamDecoder()
+        self._responses = ResponsesStreamDecoder()
 
     @property
     def usage(self) -> Usage | None:
@@ -51,7 +55,9 @@ class _StreamDecoder:
     def decode(self, events: Iterable[bytes]) -> Iterator[ReplyEvent]:
         for data in events:
             for event in self._sse.feed(data):
-                if event.name:
+                if event.name.startswith(RESPONSES_PREFIX):
+                    yield from self._responses.decode(event.data)
+                elif event.name:
                     yield from self._anthropic.decode(event.name, event.data)
                 else:
                     yield from self._openai.decode(event.data)

@@ -24,6 +24,17 @@ def test_the_events_of_a_message_have_text_and_the_reported_usage():
     assert (reply.text, reply.usage) == ("Half", Usage(input=777, output=1))
 
 
+def test_the_events_of_a_response_have_text():
+    delta = b'{"type":"response.output_text.delta","item_id":"msg_1","output_index":0,"delta":"%b"}'
+    events = [
+        b'id: 1\nevent: response.created\ndata: {"type":"response.created","response":{}}\n\n',
+        b"id: 2\nevent: response.output_text.delta\ndata: %b\n\n" % (delta % b"Half "),
+        b"id: 3\nevent: response.output_text.delta\ndata: %b\n\n" % (delta % b"of it"),
+    ]
+
+    assert decode_partial_reply(events).text == "Half of it"
+
+
 def test_the_text_before_an_invalid_event_is_kept():
     reply = decode_partial_reply([CHUNK % (1, b"Half"), b"data: {\n\n", CHUNK % (3, b"lost")])
     assert reply.text == "Half"

@@ -71,7 +71,7 @@ def encode_end(found: StoredResponse, number: int) -> bytes:
     encoder.sequence = number
     view = view_response(found)
     error = view["error"] or {"message": f"The response is {view['status']}.", "code": None}
-    return encoder.error(error["message"], type="api_error", code=error["code"])
+    return encoder.error(error["message"], type="api_error", code=error["code"], response=view)
 
 
 def list_output(found: StoredResponse) -> list[Any]:

@@ -59,8 +59,9 @@ async def get_response(request: ApiRequest) -> Response:
     # A turn of another API has the events of that API.
     is_own = bool(events) and EVENT_NAME in events[0].data
     if is_own or (turn.state == "running" and not events):
-        follower = TurnFollower(ref, turn.id, request.server, encode_error=encode_error_event)
-        frames = add_end(split_events(follower.stream(0)), lambda: find_response(request))
+        errors = ErrorRecorder()
+        follower = TurnFollower(ref, turn.id, request.server, encode_error=errors.record)
+        frames = add_end(split_events(follower.stream(0)), errors, lambda: find_response(request))
         data = skip_events(frames, after)
         return StreamingResponse(data, media_type=EVENT_STREAM, headers=STREAM_HEADERS)
     if query.starting_after is not None or turn.state == "running":
@@ -75,17 +76,38 @@ async def split_events(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             yield frame + FRAME_END
 
 
+class ErrorRecorder:
+    """Records the error that ends a stream: its event needs the next sequence number."""
+
+    def __init__(self) -> None:
+        self.report: ErrorReport | None = None
+
+    def record(self, report: ErrorReport) -> bytes:
+        self.report = report
+        return b""
+
+
 async def add_end(
-    frames: AsyncIterator[bytes], load: Callable[[], Awaitable[StoredResponse]]
+    frames: AsyncIterator[bytes],
+    errors: ErrorRecorder,
+    load: Callable[[], Awaitable[StoredResponse]],
 ) -> AsyncIterator[bytes]:
-    """Add the last events of a turn that failed: they are not stored."""
+    """Add the last events of a turn that failed: they are not stored.
+
+    The stream of a turn that still runs ends with its error.
+    """
     number, is_ended = -1, False
     async for frame in frames:
         number = max(number, read_sequence_number(frame) or 0)
         is_ended = is_ended or ENDING.search(frame) is not None
         yield frame
-    if not is_ended:
-        yield encode_end(await load(), number + 1)
+    if is_ended:
+        return
+    found = await load()
+    if errors.report is not None and found.turn.state == "running":
+        yield encode_error_event(errors.report, number + 1)
+    else:
+        yield encode_end(found, number + 1)
 
 
 async def skip_events(frames: AsyncIterator[bytes], after: int) -> AsyncIterator[bytes]:
@@ -96,10 +118,10 @@ async def skip_events(frames: AsyncIterator[bytes], after: int) -> AsyncIterator
             yield frame
 
 
-def encode_error_event(report: ErrorReport) -> bytes:
+def encode_error_event(report: ErrorReport, number: int) -> bytes:
     details = {"code": report.code, "message": report.message, "param": report.param}
     error = {"type": openai_error_type(report), **details}
-    body = {"type": "error", "sequence_number": 0, **details, "error": error}
+    body = {"type": "error", "sequence_number": number, **details, "error": error}
     return b"event: error\ndata: %b\n\n" % msgspec.json.encode(body)
 
 

@@ -188,17 +188,26 @@ class ResponsesStreamEncoder:
         """Return a comment that keeps the connection open."""
         return f": {' '.join(text.split())}\n\n".encode()
 
-    def error(self, message: str, *, type: str, code: str | None = None) -> bytes:  # noqa: A002
+    def error(
+        self,
+        message: str,
+        *,
+        type: str,  # noqa: A002
+        code: str | None = None,
+        response: Fields | None = None,
+    ) -> bytes:
         """Encode an error that ends the stream: `error`, then `response.failed`.
 
-        The fields are repeated where OpenAI's SDK reads them: otherwise it ignores the error.
+        `response` is the stored response, if it has ended. The fields are repeated where OpenAI's
+        SDK reads them: otherwise it ignores the error.
         """
         if self._closed:
             return b""
         self._closed, self._text_index = True, None
         details = {"code": code, "message": message, "param": None}
         data = self._event("error", {**details, "error": {"type": type, **details}})
-        response = self._heading.failed_response(message, code=code)
+        if response is None:
+            response = self._heading.failed_response(message, code=code)
         return data + self._event("response.failed", {"response": response})
 
     def _event(self, name: str, fields: Fields) -> bytes:
