@@ -63,7 +63,8 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `summary_through` is the last message in a summary. `counted` is the provider's token count of
     the last prompt, about `context` of it for this turn's context. `client` is the prompt of a
-    client that sent its whole history.
+    client that sent its whole history. `parameters` are those of a request of the Responses API, as
+    a JSON object.
     """
 
     first_sequence: int
@@ -73,6 +74,7 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
     counted: int | None = None
     context: int = 0
     client: ClientPrompt | msgspec.UnsetType = msgspec.UNSET
+    parameters: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class StandingSummary(msgspec.Struct, frozen=True, kw_only=True):

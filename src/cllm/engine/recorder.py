@@ -318,6 +318,8 @@ def _add_results(
     window = prompt.window
     if window is not None and usage is not None and usage.prompt and not usage.estimated:
         window = msgspec.structs.replace(window, counted=usage.prompt)
+    if window is not None and turn.window is not None:
+        window = msgspec.structs.replace(window, parameters=turn.window.parameters)
     usages = _list_usages(call, rounds, reply, usage)
     messages = [message for ended in rounds for message in ended.messages]
     messages += [] if reply is None else [reply]

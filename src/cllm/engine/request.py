@@ -139,6 +139,7 @@ class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):
     - `count_unsaved`: gets the model, usage and cost of a stateless turn that does not complete.
     - `client_history`: `input.messages` is the whole history of a client. It is sent as it is; the
       conversation is found by it, and the new messages are saved.
+    - `parameters`: those of the request that are stored with the turn.
     - `optional_steps`: saving the turn is optional: runs the store operations, with a time limit.
     """
 
@@ -159,6 +160,7 @@ class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):
     accept: Callable[[ReplyFinished], None] | None = None
     count_unsaved: CountUsage | None = None
     client_history: ClientHistory | None = None
+    parameters: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     optional_steps: "OptionalSteps | None" = None
 
     @property
@@ -188,6 +190,7 @@ class StorageChanges(TypedDict, total=False):
     accept: Callable[[ReplyFinished], None] | None
     count_unsaved: CountUsage | None
     client_history: ClientHistory | None
+    parameters: msgspec.Raw | msgspec.UnsetType
     optional_steps: "OptionalSteps | None"
 
 

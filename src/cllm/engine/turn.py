@@ -460,6 +460,7 @@ class Engine:
             messages=request.input.messages,
             model=model,
             place=storage.place,
+            parameters=storage.parameters,
         )
         create = storage.create
         if create is not None and not request.input.context:

@@ -20,6 +20,7 @@ from cllm.core.conversation import (
     StoredConversation,
     Summary,
     Turn,
+    WindowRecord,
     choose_title,
     make_branch_title,
 )
@@ -168,6 +169,13 @@ def start_turn(conversation: StoredConversation, start: TurnStart, *, now: datet
     return build_running_turn(start, now=now)
 
 
+def build_first_window(start: TurnStart) -> WindowRecord | None:
+    """The window of a turn that has sent nothing yet; only for the parameters of its request."""
+    if isinstance(start.parameters, msgspec.UnsetType):
+        return None
+    return WindowRecord(first_sequence=1, sent_messages=0, parameters=start.parameters)
+
+
 def build_running_turn(start: TurnStart, *, now: datetime) -> Turn:
     return Turn(
         id=start.id,
@@ -176,6 +184,7 @@ def build_running_turn(start: TurnStart, *, now: datetime) -> Turn:
         messages=start.messages,
         started_at=now,
         model=start.model,
+        window=build_first_window(start),
     )
 
 

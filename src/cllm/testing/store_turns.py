@@ -12,7 +12,7 @@ from cllm.core.errors import (
     UsageError,
 )
 from cllm.core.message import Message
-from cllm.core.ports import Lease, NewConversation, Store
+from cllm.core.ports import Lease, NewConversation, Store, Tail
 from cllm.testing.store_harness import (
     OPENING,
     SYSTEM,
@@ -157,6 +157,28 @@ class TurnContract(StoreSuite):
         assert [turn.id for turn in second.conversation.turns] == ["t1"]
         assert not second.created
         await other.drop_turn(second)
+
+    @pytest.mark.parametrize("tail", [None, 1, "window"])
+    async def test_parameters_are_stored_with_a_running_turn(
+        self, store: Store, other: Store, tail: Tail
+    ) -> None:
+        parameters = msgspec.Raw('{"user":"é","tools":[{"name":"a"}]}'.encode())
+        create: NewConversation | None = NewConversation(id="demo")
+        for turn_id in ("t1", "t2"):
+            started = replace(start(turn_id), parameters=parameters)
+            lease = await store.begin_turn("demo", started, create=create, tail=tail)
+            create = None
+            turn = replace(answered(lease), window=lease.turn.window)
+            await self._check_parameters(other, parameters)
+            await store.finish_turn(lease, turn)
+            await self._check_parameters(other, parameters)
+
+    async def _check_parameters(self, store: Store, parameters: msgspec.Raw) -> None:
+        window = (await store.load("demo")).turns[-1].window
+        assert window is not None
+        assert isinstance(window.parameters, msgspec.Raw)
+        # White space can differ.
+        assert msgspec.json.decode(window.parameters) == msgspec.json.decode(parameters)
 
     async def test_waiting_for_a_turn_times_out(self, store: Store, other: Store) -> None:
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))

@@ -71,7 +71,7 @@ def model(request: pytest.FixtureRequest) -> str:
     return found
 
 
-async def create(server: ServerApp, text: Any, status: int = 200, **fields: Any) -> Any:
+async def create(server: ServerApp, text: Any, status: int = 200, /, **fields: Any) -> Any:
     headers = fields.pop("headers", {})
     body = {"model": MODELS["chat"], "input": text, **fields}
     response = await server("POST", PATH, json=body, headers=headers)
@@ -197,7 +197,7 @@ async def test_an_older_response_continues_in_a_branch(
 
 async def test_an_unknown_previous_response(server: ServerApp) -> None:
     for unknown in ("resp_" + "0" * 64, "resp_abc", "nothing"):
-        error = await create(server, "Hello.", status=404, previous_response_id=unknown)
+        error = await create(server, "Hello.", 404, previous_response_id=unknown)
         assert error["error"]["code"] == "previous_response_not_found"
         assert error["error"]["param"] == "previous_response_id"
         assert error["error"]["type"] == "invalid_request_error"
@@ -248,7 +248,7 @@ async def test_a_conversation_of_the_request(server: ServerApp) -> None:
     await create(server, "Three.", conversation="conv_" + conversation.replace("-", ""))
 
     assert first["id"][5:37] == conversation.replace("-", "")
-    assert first["conversation"] == {"id": conversation}
+    assert first["conversation"] == {"id": "conv_" + conversation.replace("-", "")}
     assert len((await server.get(f"/v1/conversations/{conversation}"))["messages"]) == 6
     error = await create(
         server, "Four.", 400, conversation=conversation, previous_response_id=first["id"]
@@ -267,7 +267,7 @@ async def test_a_conversation_of_the_request(server: ServerApp) -> None:
     ],
 )
 async def test_invalid_requests(server: ServerApp, fields: Any, param: str) -> None:
-    error = await create(server, **{"text": "Hello.", "status": 400, **fields})
+    error = await create(server, "Hello.", 400, **fields)
 
     assert error["error"]["type"] == "invalid_request_error"
     assert error["error"]["param"].startswith(param)
@@ -783,3 +783,129 @@ async def test_a_custom_tool_is_relayed_to_openai(
     previous = events[-1]["response"]["id"]
     await create(relaying, [output], model=RELAYED, previous_response_id=previous)
     assert provider.requests[-1].json["input"][1:] == [*upstream["output"], output]
+
+
+PARAMETERS: dict[str, Any] = {
+    "max_output_tokens": 99,
+    "metadata": {"ticket": "T-1"},
+    "parallel_tool_calls": False,
+    "prompt_cache_key": "pirates",
+    "reasoning": {"effort": "low", "summary": None},
+    "safety_identifier": "user-7",
+    "temperature": 0.5,
+    "text": {"format": {"type": "json_schema", "name": "answer", "schema": {"type": "object"}}},
+    "tool_choice": "auto",
+    "tools": [LOOK],
+    "top_p": 0.25,
+    "truncation": "auto",
+    "user": "anne",
+}
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_a_stored_response_repeats_the_parameters_of_the_request(
+    server: ServerApp, provider: FakeProvider, background: bool
+) -> None:
+    first = await create(server, "One.", instructions=SECRET, **PARAMETERS)
+    gate = provider.queue_held_reply("Held.", at=0) if background else None
+    live = await create(
+        server, "Two.", previous_response_id=first["id"], background=background, **PARAMETERS
+    )
+    if gate is not None:
+        running = await get_response(server, live["id"])
+        assert running == {**live, "model": running["model"]}
+        gate.open()
+    await wait_for_end(server, live["id"])
+
+    for response in (first, live):
+        stored = await get_response(server, response["id"])
+        assert {name: stored[name] for name in PARAMETERS} == PARAMETERS
+        assert {name: response[name] for name in PARAMETERS} == PARAMETERS
+        assert stored["instructions"] is None
+        for name in ("background", "conversation", "previous_response_id", "store"):
+            assert stored[name] == response[name]
+    events = await server("GET", f"{PATH}/{first['id']}", params={"stream": "true"})
+    created = check_events(events.content)[0]["response"]
+    assert {name: created[name] for name in PARAMETERS} == PARAMETERS
+
+
+async def test_large_parameters_are_stored_in_part(server: ServerApp) -> None:
+    tools = [{**LOOK, "name": f"look_{number}", "description": "x" * 500} for number in range(40)]
+    metadata = {"note": "x" * 20_000, "nul": "\0"}
+
+    response = await create(server, "Hello.", tools=[*tools, PATCH], metadata=metadata, user="anne")
+
+    stored = await get_response(server, response["id"])
+    assert [tool["name"] for tool in stored["tools"]] == [
+        tool["name"] for tool in response["tools"]
+    ]
+    assert len(json.dumps(stored["tools"])) < 16 * 1024
+    assert (stored["metadata"], stored["user"]) == ({}, "anne")
+
+
+async def test_a_nul_in_a_parameter_is_not_stored(server: ServerApp) -> None:
+    response = await create(server, "Hello.", metadata={"a": "\0"}, user="anne")
+
+    again = await create(server, "More.", previous_response_id=response["id"])
+    stored = await get_response(server, response["id"])
+    assert (stored["metadata"], stored["user"]) == ({}, "anne")
+    assert text_of(again) == "echo: More."
+
+
+@pytest.mark.parametrize("form", ["uuid", "openai", "object", "header", "name"])
+async def test_the_conversation_of_a_response(server: ServerApp, form: str) -> None:
+    conversation = await server.create_conversation()
+    openai_id = f"conv_{conversation}".replace("-", "")
+    fields: dict[str, dict[str, Any]] = {
+        "uuid": {"conversation": conversation},
+        "openai": {"conversation": openai_id},
+        "object": {"conversation": {"id": openai_id}},
+        "header": {"headers": {"X-Conversation-ID": conversation}},
+        "name": {"conversation": "pirates"},
+    }
+
+    response = await create(server, "Hello.", **fields[form])
+
+    digits = response["id"].removeprefix("resp_")[:32]
+    assert response["conversation"] == {"id": f"conv_{digits}"}
+    assert (openai_id == f"conv_{digits}") == (form != "name")
+    stored = await get_response(server, response["id"])
+    assert stored["conversation"] == response["conversation"]
+    assert stored["previous_response_id"] is None
+    events = await stream(server, "Again.", conversation=f"conv_{digits}")
+    assert events[0]["response"]["conversation"] == response["conversation"]
+
+
+@pytest.mark.parametrize("unknown", ["conv_123", f"conv_{'0' * 48}", f"conv_{'0' * 32}"])
+async def test_an_unknown_conversation_of_openai_is_not_found(
+    server: ServerApp, unknown: str
+) -> None:
+    error = await create(server, "Hello.", 404, conversation=unknown)
+
+    assert error["error"]["code"] == "conversation_not_found"
+
+
+async def test_a_custom_call_of_another_provider_is_stored_as_one(
+    server: ServerApp, provider: FakeProvider, model: str
+) -> None:
+    call = ToolCall(id="call_7", name="patch", arguments=json.dumps({"input": "-a\n+b"}))
+    provider.queue_reply(tool_calls=(call,), finish="tool_calls")
+    fields: Any = {"model": model, "tools": [PATCH]}
+    live = await create(server, "Patch it.", **fields)
+
+    stored = await get_response(server, live["id"])
+
+    assert stored["output"] == live["output"]
+    assert live["output"][0]["type"] == "custom_tool_call"
+    events = await server("GET", f"{PATH}/{live['id']}", params={"stream": "true"})
+    assert check_events(events.content)[-1]["response"]["output"] == live["output"]
+    output = {"type": "custom_tool_call_output", "call_id": "call_7", "output": "Patched."}
+    reference = {"type": "item_reference", "id": live["output"][0]["id"]}
+    question = {"role": "user", "content": "Patch it."}
+    again = await create(server, [question, reference, output], **fields)
+    assert again["id"][5:37] == live["id"][5:37]
+    conversation = f"conv_{live['id'][5:37]}"
+    items = (await server.get(f"/v1/conversations/{conversation}/items?order=asc"))["data"]
+    kinds = ["message", "custom_tool_call", "custom_tool_call_output", "message"]
+    assert [item["type"] for item in items] == kinds
+    assert items[1]["input"] == "-a\n+b"

@@ -56,7 +56,8 @@ class TurnStart(msgspec.Struct, frozen=True, kw_only=True):
     """A turn about to start.
 
     With `place` it becomes a variant of the turn with that `place`. `visible`: store the running
-    turn now, so that it survives a crash; otherwise it is stored when it ends.
+    turn now, so that it survives a crash; otherwise it is stored when it ends. `parameters` are
+    stored in its window.
     """
 
     id: str
@@ -64,6 +65,7 @@ class TurnStart(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     place: str | None = None
     visible: bool = True
+    parameters: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):

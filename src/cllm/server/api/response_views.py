@@ -9,11 +9,17 @@ from cllm.core.conversation import CANCELLATION, Turn
 from cllm.core.message import Message
 from cllm.core.notice import REPLY_CUT
 from cllm.core.reply import ReplyFinished, StopReason
+from cllm.server.api.response_parameters import NAMES_CONVERSATION, read_parameters
 from cllm.server.turns.previous_response import StoredResponse
 from cllm.wire.convert import parts_of
 from cllm.wire.messages import to_delta
 from cllm.wire.openai.options import Fields
-from cllm.wire.responses.ids import ItemKey, make_item_id, make_response_id
+from cllm.wire.responses.ids import (
+    ItemKey,
+    make_conversation_id,
+    make_item_id,
+    make_response_id,
+)
 from cllm.wire.responses.parts import DIALECT, encode_items, item_kind
 from cllm.wire.responses.response_encoder import ResponsesStreamEncoder, encode_output
 from cllm.wire.responses.response_fields import ResponseFields, encode_usage, response_status
@@ -168,8 +174,18 @@ def _heading(found: StoredResponse) -> ResponseFields:
         id=make_response_id(conversation.id, turn.id) or "",
         model=turn.model or "",
         created=int(turn.started_at.timestamp()),
-        parameters={"store": True, "previous_response_id": _find_previous(found)},
+        parameters=_list_parameters(found),
     )
+
+
+def _list_parameters(found: StoredResponse) -> Fields:
+    """Return the parameters that the response repeats; turns of other APIs have none."""
+    stored = read_parameters(found.turn)
+    if stored is None:
+        return {"store": True, "previous_response_id": _find_previous(found)}
+    is_named = stored.pop(NAMES_CONVERSATION, None) is True
+    conversation = {"id": make_conversation_id(found.conversation.id)} if is_named else None
+    return {**stored, "store": True, "conversation": conversation}
 
 
 def _find_previous(found: StoredResponse) -> str | None:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from cllm.core.errors import ErrorReport
+from cllm.core.errors import ConversationNotFoundError, ErrorReport
 from cllm.core.ports import Clock, NewId
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished, Verbatim
@@ -20,7 +20,10 @@ from cllm.server.turns.headers import (
     CONVERSATION,
     FIND_CONVERSATION,
     START_CONVERSATION,
+    UUID,
+    ContinueConversation,
     ContinueResponse,
+    Mode,
     RequestHeaders,
     Stateless,
     read_mode,
@@ -29,7 +32,14 @@ from cllm.server.turns.headers import (
 from cllm.server.turns.previous_response import previous_response_error
 from cllm.wire.convert import parts_of
 from cllm.wire.messages import convert
-from cllm.wire.responses.ids import RESPONSE_PREFIX, make_response_id, read_response_id
+from cllm.wire.responses.ids import (
+    CONVERSATION_PREFIX,
+    RESPONSE_PREFIX,
+    make_conversation_id,
+    make_response_id,
+    read_conversation_id,
+    read_response_id,
+)
 from cllm.wire.responses.parts import DIALECT
 from cllm.wire.responses.passthrough import ResponseRewriter
 from cllm.wire.responses.request import decode_request
@@ -39,8 +49,6 @@ from cllm.wire.responses.response_fields import ResponseFields
 REFERENCE = b"item_reference"
 KEEP_ALIVE = b": keep-alive\n\n"
 STATE_FIELDS = ("background", "conversation", "previous_response_id", "store")
-CONVERSATION_PREFIX = "conv_"
-UUID_DIGITS = 32
 
 
 class _ConversationParam(msgspec.Struct, frozen=True):
@@ -80,12 +88,21 @@ async def create_response(request: ApiRequest) -> Response:
     check_counts(body, len(prompt.messages), quota.limits)
     options = convert(prompt.parameters, ResponseOptions)
     turn_headers = choose_mode(read_turn_headers(request.headers), options, prompt)
+    names_conversation = isinstance(turn_headers.mode, ContinueConversation)
     encoder = ResponsesEncoder(
         model=prompt.model,
         parameters=_list_echoed(prompt, options),
+        names_conversation=names_conversation,
         new_id=state.new_id,
         clock=state.clock,
     )
+    stored: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    if options.is_stored:
+        from cllm.server.api.response_parameters import (  # noqa: PLC0415 - only if stored
+            select_parameters,
+        )
+
+        stored = select_parameters(prompt.parameters, names_conversation=names_conversation)
     return await handle_turn(
         request,
         remove_state_fields(prompt),
@@ -93,18 +110,14 @@ async def create_response(request: ApiRequest) -> Response:
         encoder,
         turn_headers=turn_headers,
         background=encoder if options.background else None,
+        parameters=stored,
     )
 
 
 def _list_echoed(prompt: Prompt, options: ResponseOptions) -> dict[str, Any]:
     """Return the parameters that the response repeats."""
     instructions = None if prompt.system is None else prompt.system.text
-    named = options.conversation_id
-    own = {
-        "conversation": None if named is None else {"id": named},
-        "instructions": instructions,
-        "store": options.is_stored,
-    }
+    own = {"conversation": None, "instructions": instructions, "store": options.is_stored}
     return {**prompt.parameters, **own}
 
 
@@ -144,21 +157,21 @@ def choose_mode(
                 f"A request has `conversation` or {CONVERSATION}, not both; remove one.",
                 param="conversation",
             )
-        return replace(headers, mode=read_mode(_to_uuid(named), param="conversation"))
+        return replace(headers, mode=read_conversation(named))
     if has_header or not options.is_stored:
         return headers
     has_reply = any(message.role == "assistant" for message in prompt.messages)
     return replace(headers, mode=FIND_CONVERSATION if has_reply else START_CONVERSATION)
 
 
-def _to_uuid(conversation: str) -> str:
-    """Return the ID of this server for one in OpenAI's format."""
-    if not conversation.startswith(CONVERSATION_PREFIX):
-        return conversation
-    rest = conversation.removeprefix(CONVERSATION_PREFIX)
-    if len(rest) != UUID_DIGITS:
-        return rest
-    return "-".join((rest[:8], rest[8:12], rest[12:16], rest[16:20], rest[20:]))
+def read_conversation(named: str) -> Mode:
+    """Return the mode for the parameter `conversation`: an ID of either format, or a name."""
+    digits = named.removeprefix(CONVERSATION_PREFIX)
+    if digits == named or read_conversation_id(named) is not None:
+        return read_mode(named, param="conversation")
+    if UUID.fullmatch(digits) is None:
+        raise ConversationNotFoundError(named)
+    return read_mode(digits, param="conversation")
 
 
 def remove_state_fields(prompt: Prompt) -> Prompt:
@@ -184,10 +197,17 @@ class ResponsesEncoder:
     keep_alive = KEEP_ALIVE
 
     def __init__(
-        self, *, model: str, parameters: Mapping[str, Any], new_id: NewId, clock: Clock
+        self,
+        *,
+        model: str,
+        parameters: Mapping[str, Any],
+        new_id: NewId,
+        clock: Clock,
+        names_conversation: bool = False,
     ) -> None:
         self._model = model
         self._parameters = parameters
+        self._names_conversation = names_conversation
         self._new_id = new_id
         self._created = int(clock().timestamp())
         self._id: str | None = None
@@ -201,6 +221,9 @@ class ResponsesEncoder:
         lease = turn.lease
         if lease is not None:
             self._id = make_response_id(lease.conversation.id, lease.turn.id)
+            if self._names_conversation:
+                conversation = {"id": make_conversation_id(lease.conversation.id)}
+                self._parameters = {**self._parameters, "conversation": conversation}
 
     def redact(self, data: bytes) -> bytes:
         """Return the bytes to store: without the instructions."""

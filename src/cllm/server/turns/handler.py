@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
 from msgspec.structs import replace
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -62,11 +63,12 @@ async def handle_turn(
     *,
     turn_headers: RequestHeaders | None = None,
     background: BackgroundEncoder | None = None,
+    parameters: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET,
 ) -> Response:
     """`turn_headers`: those of the request, changed by parameters in its body.
 
     `background`: the turn outlives its client. Without a stream the response is that of a started
-    turn.
+    turn. `parameters`: those of the request that are stored with the turn.
     """
     state, record = request.server, request.record
     if turn_headers is None:
@@ -78,9 +80,15 @@ async def handle_turn(
     try:
         record.stream = prompt.stream
         record.record_prompt(prompt)
-        prepared = turn = await prepare_turn(
+        prepared = await prepare_turn(
             prompt, turn_headers, request.caller, state, headers=request.headers
         )
+        if parameters is not msgspec.UNSET:
+            stored = prepared.request.with_storage(parameters=parameters)
+            prepared = replace(prepared, request=stored)
+        if background is not None:
+            prepared = replace(prepared, is_background=True)
+        turn = prepared
         if claim.earlier is not None:
             resumed = await resume_earlier_turn(prepared, claim, state)
             if isinstance(resumed, KeptResponse):
@@ -89,8 +97,6 @@ async def handle_turn(
             turn = resumed
         elif turn_headers.retries:
             turn = await retry_failed_turn(prepared)
-        if background is not None:
-            turn = replace(turn, is_background=True)
         task = TurnTask(turn, encoder, state=state, claim=claim, record=record)
     finally:
         if task is None:

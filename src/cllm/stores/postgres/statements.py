@@ -153,9 +153,9 @@ interrupted AS (
             WHERE owner = $1 AND conversation = (SELECT number FROM c))),
 started AS (
     INSERT INTO turns (owner, conversation, number, position, first_sequence, message_group,
-        id, state, model, started_at)
+        id, state, model, started_at, "window")
     SELECT $1, c.number, next.number, next.number, c.message_count + 1, {NEXT_GROUP},
-        $3, 'running', $4, $5
+        $3, 'running', $4, $5, $12
     FROM c, LATERAL (SELECT COALESCE(max(number), 0) + 1 AS number FROM turns
         WHERE owner = $1 AND conversation = c.number) AS next
     RETURNING message_group),
@@ -197,8 +197,8 @@ LOAD = _CONVERSATION + _WHOLE + _ROWS
 LOAD_TAIL = _CONVERSATION + _TAIL.format(tail="$3") + _ROWS
 """The newest `$3` messages; NULL loads the messages that the window can use."""
 BEGIN = _CONVERSATION + _WHOLE + _START + _ROWS
-"""Load, and insert a running turn: id, model, now, failure of an interrupted turn."""
-BEGIN_TAIL = _CONVERSATION + _TAIL.format(tail="$12") + _START + _ROWS
+"""Load, and insert a running turn: id, model, now, failure of an interrupted turn; its window."""
+BEGIN_TAIL = _CONVERSATION + _TAIL.format(tail="$13") + _START + _ROWS
 
 MARK_INTERRUPTED = f"""
 UPDATE turns SET state = 'failed', ended_at = started_at, failure = $3

@@ -43,7 +43,7 @@ from cllm.stores.postgres.edits import (
     settle_running_turn,
 )
 from cllm.stores.postgres.reader import POSTGRES_CODEC, decode_conversation, encode_messages
-from cllm.stores.sql.rows import CONVERSATION_COLUMNS, decode_text
+from cllm.stores.sql.rows import CONVERSATION_COLUMNS, decode_text, encode_window
 from cllm.stores.sql.validation import check_opening, check_start
 from cllm.wire.path_digest import ROOT, digest_turn
 
@@ -184,12 +184,13 @@ class PostgresTurns(PostgresBase):
     ) -> StoredConversation | None:
         messages = encode_messages(start.messages, digest_turn(start.messages, before))
         values = (owner, lease_row.conversation, start.id, start.model, now, INTERRUPTION_JSON)
+        window = encode_window(edits.build_first_window(start))
         statement, tail_values = (
             (sql.BEGIN, ()) if tail is None else (sql.BEGIN_TAIL, (sql.tail_parameter(tail),))
         )
         try:
             return decode_conversation(
-                await self._connections.fetch(statement, (*values, *messages, *tail_values))
+                await self._connections.fetch(statement, (*values, *messages, window, *tail_values))
             )
         except asyncpg.UniqueViolationError as error:
             raise edits.duplicate_turn_error(lease_row.conversation, start.id) from error

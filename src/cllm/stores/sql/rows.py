@@ -282,7 +282,7 @@ class RowCodec:
             *self.encode_tokens(turn.usage),
             turn.cost,
             encode_json(turn.notices or None),
-            _encode_window(turn.window),
+            encode_window(turn.window),
             encode_json(turn.failure),
             self.encode_time(turn.started_at),
             self.encode_optional_time(turn.ended_at),
@@ -461,7 +461,7 @@ class _CompactWindow(WindowRecord, frozen=True, kw_only=True, omit_defaults=True
     """A window record that is encoded without default values."""
 
 
-def _encode_window(window: WindowRecord | None) -> str | None:
+def encode_window(window: WindowRecord | None) -> str | None:
     return encode_json(None if window is None else _CompactWindow(**msgspec.structs.asdict(window)))
 
 

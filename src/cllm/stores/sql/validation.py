@@ -66,6 +66,8 @@ def check_start(start: TurnStart, create: NewConversation | None) -> None:
     if create is not None:
         check_new(create)
     check_text(start.id, start.place, start.model)
+    if start.parameters is not msgspec.UNSET:
+        check_json(start.parameters)
 
 
 def check_conversation(conversation: StoredConversation) -> None:
@@ -76,4 +78,5 @@ def check_conversation(conversation: StoredConversation) -> None:
     check_json(conversation.metadata, conversation.summary)
     check_json(conversation.system_record, conversation.context_record)
     for turn in (*conversation.turns, *conversation.variants):
+        check_json(turn.window)
         check_text(turn.id, turn.place, turn.model, turn.provider)

@@ -35,6 +35,9 @@ class ItemKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_conversation_id(conversation: str) -> str:
+    """Return the id in OpenAI's format; the ID of a file stays."""
+    if UUID_HEX.fullmatch(conversation) is None:
+        return conversation
     return f"{CONVERSATION_PREFIX}{conversation}".replace("-", "")
 
 

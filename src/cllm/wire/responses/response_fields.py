@@ -40,6 +40,8 @@ ECHOED_PARAMETERS: Fields = {
     "truncation": "disabled",
     "user": None,
 }
+# Those that a reply repeats only if the request has them.
+OPTIONAL_PARAMETERS = ("max_tool_calls", "prompt_cache_key", "safety_identifier", "top_logprobs")
 OWN_PARAMETERS = (
     "background",
     "conversation",
@@ -73,6 +75,9 @@ class ResponseFields(msgspec.Struct, frozen=True, kw_only=True):
     def response(self, status: str, **fields: Any) -> Fields:
         """Return the response object; `fields` are output, usage and error."""
         echoed = self._echo(ECHOED_PARAMETERS)
+        for name in OPTIONAL_PARAMETERS:
+            if name in self.parameters:
+                echoed[name] = self.parameters[name]
         head = {"id": self.id, "object": "response", "created_at": self.created, "status": status}
         empty: Fields = {"error": None, "incomplete_details": None, "output": [], "usage": None}
         return {**head, "model": self.model, **echoed, **empty, **fields}

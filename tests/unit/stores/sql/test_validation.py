@@ -1,9 +1,10 @@
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
-from cllm.core.conversation import StoredConversation, SystemRecord, Turn
+from cllm.core.conversation import StoredConversation, SystemRecord, Turn, WindowRecord
 from cllm.core.errors import InvalidIdError, UsageError
 from cllm.core.message import Message
 from cllm.core.ports import NewConversation, Opening, TurnStart
@@ -72,3 +73,16 @@ def test_every_turn_of_a_conversation_is_checked():
     torn = replace(turn, provider="a\0")
     with pytest.raises(UsageError):
         check_conversation(replace(conversation, variants=(torn,)))
+
+
+def test_the_parameters_of_a_turn_are_checked():
+    nul = msgspec.Raw(b'{"a":"\\u0000"}')
+    check_start(TurnStart(id="t1", messages=(), parameters=msgspec.Raw(b"{}")), None)
+    with pytest.raises(UsageError):
+        check_start(TurnStart(id="t1", messages=(), parameters=nul), None)
+    window = WindowRecord(first_sequence=1, sent_messages=0, parameters=nul)
+    turn = Turn(id="t1", place="t1", state="complete", messages=(), started_at=NOW, window=window)
+    with pytest.raises(UsageError):
+        check_conversation(
+            StoredConversation(id="demo", created_at=NOW, updated_at=NOW, turns=(turn,))
+        )
