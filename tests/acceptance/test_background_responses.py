@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider
-from tests.server_process import Client, Response, Server, expire_leases
+from tests.server_process import Client, Response, Server, StreamedResponse, expire_leases
 from tests.waits import wait_until
 
 PATH = "/v1/responses"
@@ -156,3 +156,78 @@ def test_a_killed_server_without_text_leaves_a_failed_response(
     assert (ended["status"], ended["output"]) == ("failed", [])
     items = again("GET", f"{PATH}/{started['id']}/input_items").json["data"]
     assert [item["content"][0]["text"] for item in items] == ["Count."]
+
+
+def start_stream(server: Server) -> tuple[StreamedResponse, str, int]:
+    """Start a background stream; return it, its response and the number of its first text."""
+    opened = server.open("POST", PATH, background_body(stream=True))
+    events: list[Any] = []
+    while not events or events[-1]["type"] != "response.output_text.delta":
+        events += Response(200, {}, opened.event()).events
+    return opened, events[0]["response"]["id"], events[-1]["sequence_number"]
+
+
+@shared
+def test_a_background_stream_is_cancelled_by_another_server(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    one, other = serve(), serve()
+    gate = provider.queue_held_reply("Half of ", "an ", "answer.", at=1)
+    opened, response_id, number = start_stream(one)
+    followed = other.open("GET", f"{PATH}/{response_id}?stream=true")
+    while b"Half of " not in followed.event():
+        pass
+
+    cancelled = other("POST", f"{PATH}/{response_id}/cancel")
+
+    assert cancelled.status == 200, cancelled.body
+    assert (cancelled.json["status"], read_text(cancelled.json)) == ("cancelled", "Half of ")
+    rest = Response(200, {}, followed.rest()).events
+    assert rest[-1]["response"]["status"] == "cancelled"
+    assert get_response(one, response_id) == cancelled.json
+    gate.open()
+    ended = Response(200, {}, opened.rest()).events
+    assert ended[-2]["error"]["code"] == "response_cancelled"
+    again = other("POST", f"{PATH}/{response_id}/cancel").json
+    assert again == get_response(one, response_id) == cancelled.json
+    last = resume(other, response_id, number)
+    assert [event["type"] for event in last] == ["error", "response.failed"]
+    more = {"model": MODEL, "input": "More.", "previous_response_id": response_id}
+    assert one("POST", PATH, more).status == 200
+    assert ("assistant", "Half of ") in provider.requests[-1].message_pairs
+
+
+@shared
+def test_a_background_response_is_cancelled_by_any_worker(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    server = serve("--workers", "2")
+    gate = provider.gate()
+    for _ in range(4):
+        provider.queue_reply("Never.", hold={0: gate})
+    started = [server("POST", PATH, background_body()).json["id"] for _ in range(4)]
+
+    cancelled = [server("POST", f"{PATH}/{response}/cancel") for response in started]
+
+    assert [response.status for response in cancelled] == [200] * 4
+    assert [response.json["status"] for response in cancelled] == ["cancelled"] * 4
+    gate.open()
+    for response_id in started:
+        assert get_response(server, response_id)["output"] == []
+
+
+@shared
+def test_another_server_cancels_only_background_responses(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    one, other = serve(), serve()
+    gate = provider.queue_held_reply("One ", "two.", at=1)
+    opened = one.open("POST", PATH, {"model": MODEL, "input": "Count.", "stream": True})
+    opened.event()
+    response_id = find_response_id(other)
+
+    refused = other("POST", f"{PATH}/{response_id}/cancel")
+
+    assert (refused.status, refused.error["param"]) == (400, "response_id")
+    gate.open()
+    assert b"One two." in opened.rest()

@@ -1,7 +1,7 @@
 """Saves a turn exactly once when it ends: complete, incomplete or failed."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
@@ -42,13 +42,21 @@ TEXT_DELTAS = (TextDelta, RefusalDelta)
 class LeaseRenewal:
     """Renews a lease when a third of its time has passed.
 
-    A lost lease is not an error here: the store refuses to write with it.
+    A lost lease is not an error here: the store refuses to write with it. `on_lost` is called then.
     """
 
-    def __init__(self, store: Store, lease: Lease, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        lease: Lease,
+        *,
+        clock: Clock,
+        on_lost: Callable[[], object] | None = None,
+    ) -> None:
         self._store = store
         self._lease = lease
         self._clock = clock
+        self._on_lost = on_lost
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -66,17 +74,23 @@ class LeaseRenewal:
                 await self._task
 
     def _start_task(self) -> None:
-        self._task = asyncio.create_task(_renew(self._store, self._lease, self._clock))
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            await _renew(self._store, self._lease, self._clock)
+        except StaleLeaseError:
+            if self._on_lost is not None:
+                self._on_lost()
 
 
 async def _renew(store: Store, lease: Lease, clock: Clock) -> None:
-    with suppress(StaleLeaseError):
-        while lease.expires_at is not None:
-            # If the store is unavailable, the next renewal tries again.
-            with suppress(StoreUnavailableError):
-                lease = await store.renew_lease(lease)
-            if lease.expires_at is not None:
-                await asyncio.sleep(_pause(lease.expires_at, clock))
+    while lease.expires_at is not None:
+        # If the store is unavailable, the next renewal tries again.
+        with suppress(StoreUnavailableError):
+            lease = await store.renew_lease(lease)
+        if lease.expires_at is not None:
+            await asyncio.sleep(_pause(lease.expires_at, clock))
 
 
 def _pause(expires_at: datetime, clock: Clock) -> float:
@@ -188,6 +202,7 @@ class TurnRecorder(PartialTurn):
         saves_failures: bool = True,
         steps: "OptionalSteps | None" = None,
         count_unsaved: CountUsage | None = None,
+        on_lost: Callable[[], object] | None = None,
     ) -> None:
         super().__init__()
         self._store = store
@@ -198,7 +213,7 @@ class TurnRecorder(PartialTurn):
         self._on_interrupt = on_interrupt
         self._saves_failures = saves_failures and lease.visible
         self._is_finished = False
-        self._renewal = LeaseRenewal(store, lease, clock=clock)
+        self._renewal = LeaseRenewal(store, lease, clock=clock, on_lost=on_lost)
 
     async def save_opening(self, opening: Opening) -> None:
         """Save the captured system prompt and context before the model is called."""

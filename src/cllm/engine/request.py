@@ -137,6 +137,7 @@ class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):
     - `wait`: seconds to wait for another turn; None is without limit.
     - `accept`: raises an error for a reply that must not be saved.
     - `count_unsaved`: gets the model, usage and cost of a stateless turn that does not complete.
+    - `on_lost`: called if another process takes the lease away.
     - `client_history`: `input.messages` is the whole history of a client. It is sent as it is; the
       conversation is found by it, and the new messages are saved.
     - `parameters`: those of the request that are stored with the turn.
@@ -159,6 +160,7 @@ class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):
     on_interrupt: OnInterrupt = "keep"
     accept: Callable[[ReplyFinished], None] | None = None
     count_unsaved: CountUsage | None = None
+    on_lost: Callable[[], object] | None = None
     client_history: ClientHistory | None = None
     parameters: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     optional_steps: "OptionalSteps | None" = None
@@ -189,6 +191,7 @@ class StorageChanges(TypedDict, total=False):
     on_interrupt: OnInterrupt
     accept: Callable[[ReplyFinished], None] | None
     count_unsaved: CountUsage | None
+    on_lost: Callable[[], object] | None
     client_history: ClientHistory | None
     parameters: msgspec.Raw | msgspec.UnsetType
     optional_steps: "OptionalSteps | None"

@@ -144,6 +144,7 @@ class Engine:
                 saves_failures=storage.visible,
                 steps=storage.optional_steps,
                 count_unsaved=storage.count_unsaved,
+                on_lost=storage.on_lost,
             )
         async with recorder:
             for noticed in notices:

@@ -20,6 +20,7 @@ from cllm.core.conversation import (
     StoredConversation,
     Summary,
     Turn,
+    TurnFailure,
     WindowRecord,
     choose_title,
     make_branch_title,
@@ -106,11 +107,14 @@ def with_captured_prompt(conversation: StoredConversation, opening: Opening) -> 
 
 
 def mark_interrupted(
-    conversation: StoredConversation, *, events_of: EventsOf = lambda _: ()
+    conversation: StoredConversation,
+    *,
+    events_of: EventsOf = lambda _: (),
+    failure: TurnFailure = INTERRUPTION,
 ) -> StoredConversation:
     """Settle running turns, if no process has a valid lease; `updated_at` does not change."""
     for turn in find_running(conversation):
-        settled = settle_turn(turn, events_of(turn.id))
+        settled = settle_turn(turn, events_of(turn.id), failure=failure)
         if settled.is_history and turn in conversation.variants:
             conversation = _replace_turn(without_turn(conversation, turn.id), settled)
         else:
@@ -132,12 +136,14 @@ def _replace_in(turns: tuple[Turn, ...], old: Turn, new: Turn) -> tuple[Turn, ..
     return tuple(new if turn is old else turn for turn in turns)
 
 
-def settle_turn(turn: Turn, events: Sequence[bytes]) -> Turn:
+def settle_turn(
+    turn: Turn, events: Sequence[bytes], *, failure: TurnFailure = INTERRUPTION
+) -> Turn:
     """End a turn whose process died: incomplete with the text of its stream, or failed.
 
     When the process died is unknown, so the turn ends when it started, in every store.
     """
-    ended = replace(turn, state="failed", ended_at=turn.started_at, failure=INTERRUPTION)
+    ended = replace(turn, state="failed", ended_at=turn.started_at, failure=failure)
     if not events:
         return ended
     from cllm.wire.partial_reply import decode_partial_reply  # noqa: PLC0415 - only after a crash

@@ -10,7 +10,16 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary, Turn, check_id
+from cllm.core.conversation import (
+    CANCELLATION,
+    INTERRUPTION,
+    LOCAL_OWNER,
+    StoredConversation,
+    Summary,
+    Turn,
+    TurnFailure,
+    check_id,
+)
 from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
@@ -270,6 +279,15 @@ class MemoryStore(ScannedLists, EditingStore):
         events = self._data.events.get((*key, turn_id), ())
         return tuple(event for event in events if event.number > number)
 
+    async def cancel_turn(self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER) -> bool:
+        key = (owner, ref)
+        granted = self._data.leases.get(key)
+        if granted is None or granted.turn_id != turn_id or key not in self._data.conversations:
+            return False
+        self._release(key)
+        self._settle(key, CANCELLATION)
+        return True
+
     async def drop_old_events(self, before: datetime) -> None:
         for key in list(self._data.events):
             owner, conversation_id, turn_id = key
@@ -383,12 +401,12 @@ class MemoryStore(ScannedLists, EditingStore):
             if key in self._data.conversations:
                 self._settle_if_free(key)
 
-    def _settle(self, key: _Key) -> StoredConversation:
+    def _settle(self, key: _Key, failure: TurnFailure = INTERRUPTION) -> StoredConversation:
         def events_of(turn_id: str) -> list[bytes]:
             return [event.data for event in self._data.events.get((*key, turn_id), ())]
 
         conversation = self._data.conversations[key]
-        settled = edits.mark_interrupted(conversation, events_of=events_of)
+        settled = edits.mark_interrupted(conversation, events_of=events_of, failure=failure)
         if settled is not conversation:
             self._data.conversations[key] = settled
         return settled

@@ -6,6 +6,7 @@ from typing import Protocol
 import msgspec
 import pytest
 
+from cllm.core.conversation import CANCELLATION
 from cllm.core.errors import (
     ConversationExistsError,
     ConversationNotFoundError,
@@ -279,6 +280,36 @@ class ServerStoreContract(StoreContract):
         assert texts(loaded) == ["Hello", "Half"]
         assert [turn.id for turn in loaded.variants] == ["t1"]
         assert loaded.message_count == 2
+
+    @pytest.mark.parametrize("text", ["", "Half"])
+    async def test_a_turn_is_cancelled_by_another_process(
+        self, server_store: ServerStore, other_store: ServerStore, text: str
+    ) -> None:
+        lease = await server_store.begin_turn(
+            "demo", start("t1"), create=NewConversation(id="demo")
+        )
+        if text:
+            await server_store.add_events(lease, text_events(text))
+        assert not await other_store.cancel_turn("demo", "t9")
+        assert not await other_store.cancel_turn("demo", "t1", owner="eve")
+        assert await other_store.cancel_turn("demo", "t1")
+        assert not await other_store.cancel_turn("demo", "t1")
+
+        for store in (server_store, other_store):
+            (turn,) = (await store.load("demo")).turns
+            assert turn.failure == CANCELLATION
+            assert turn.state == ("incomplete" if text else "failed")
+        assert texts(await other_store.load("demo")) == ["Hello", *([text] if text else [])]
+        await self._refuse(
+            StaleLeaseError,
+            server_store.renew_lease(lease),
+            server_store.add_events(lease, text_events("late")),
+            server_store.finish_turn(lease, answered(lease)),
+        )
+        following = await other_store.begin_turn("demo", start("t2", "More"))
+        await other_store.finish_turn(following, answered(following))
+        assert not await other_store.cancel_turn("demo", "t2")
+        assert len(texts(await server_store.load("demo"))) == (4 if text else 3)
 
     async def test_a_missing_turn_has_no_events(self, server_store: ServerStore) -> None:
         lease = await server_store.begin_turn(

@@ -77,6 +77,23 @@ async def test_a_lost_lease_only_stops_the_renewal(clock):
     assert store.tries.empty()
 
 
+async def test_the_owner_of_a_lost_lease_is_called(clock):
+    store = Recording(clock=clock, lease_seconds=0.1)
+    lease = await started_turn(store)
+    is_lost = asyncio.Event()
+    renewal = LeaseRenewal(store, lease, clock=clock, on_lost=is_lost.set)
+    renewal.start()
+    clock.advance(0.05)
+    assert await store.tries.get() is not None
+    assert not is_lost.is_set()
+
+    assert await store.cancel_turn("demo", "t")
+
+    async with asyncio.timeout(10):
+        await is_lost.wait()
+    await renewal.stop()
+
+
 async def test_renewal_stops_with_the_turn_also_after_an_error(loop_clock):
     store = Recording(clock=loop_clock, lease_seconds=0.1)
     lease = await started_turn(store)

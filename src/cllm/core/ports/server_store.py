@@ -96,6 +96,14 @@ class ServerStore(Store, Protocol):
         """Return the stream events of a turn after a number. Raises TurnNotFoundError."""
         ...
 
+    async def cancel_turn(self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER) -> bool:
+        """End a running turn of any process as cancelled; its lease is lost.
+
+        It has the text of its stored events. Return False if the turn does not run; `ref` is the
+        conversation's id.
+        """
+        ...
+
     async def drop_old_events(self, before: datetime) -> None:
         """Delete the events of turns that ended before a time, and expired requests."""
         ...

@@ -214,6 +214,7 @@ class ResponsesEncoder:
         self._encoder: ResponsesStreamEncoder | None = None
         self._rewriter: ResponseRewriter | None = None
         self._ending: list[bytes] = []
+        self._end: int | None = None
         instructions = parameters.get("instructions")
         self._secret = b'"instructions":%b' % msgspec.json.encode(instructions)
 
@@ -240,12 +241,18 @@ class ResponsesEncoder:
             return b""
         if self._rewriter is not None:
             return b"".join(self._ending) if isinstance(event, ReplyFinished) else b""
-        return self._stream_encoder().encode(event)
+        encoder = self._stream_encoder()
+        if type(event) is ReplyFinished:
+            self._end = encoder.sequence
+        return encoder.encode(event)
 
     def encode_error(self, report: ErrorReport) -> bytes:
-        encoder = self._stream_encoder()
+        # If the turn cannot be saved, its last events are encoded and not sent.
+        encoder = ResponsesStreamEncoder(self._heading())
         if self._rewriter is not None:
             encoder.sequence = self._rewriter.sequence
+        elif self._encoder is not None:
+            encoder.sequence = self._encoder.sequence if self._end is None else self._end
         return encoder.error(report.message, type=openai_error_type(report), code=report.code)
 
     def encode_response(self, reply: ReplyFinished) -> bytes:

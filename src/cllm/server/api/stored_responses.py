@@ -10,6 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from cllm.core.errors import ErrorReport
 from cllm.core.ports import Changes
 from cllm.server.api.conversation_ref import ConversationRef
+from cllm.server.api.response_parameters import read_parameters
 from cllm.server.api.response_views import encode_end, list_input, stream_response, view_response
 from cllm.server.api.turn_events import STREAM_HEADERS, TurnFollower, events_not_stored
 from cllm.server.http.errors import JSON, ApiError, openai_error_type
@@ -142,14 +143,23 @@ async def cancel_response(request: ApiRequest) -> Response:
     if found.turn.state == "running":
         key = (request.caller.owner, found.conversation.id, found.turn.id)
         if not await request.server.turns.cancel(key):
-            raise ApiError(
-                "invalid_request",
-                "Only a response with `background: true` that runs in this process can be "
-                "cancelled; disconnect, or wait for its end.",
-                param="response_id",
-            )
+            await cancel_elsewhere(found, request)
         found = await find_response(request)
     return json_body(view_response(found))
+
+
+async def cancel_elsewhere(found: StoredResponse, request: ApiRequest) -> None:
+    """Cancel a background turn of another process, which then loses its lease."""
+    parameters = read_parameters(found.turn) or {}
+    if parameters.get("background") is not True:
+        raise ApiError(
+            "invalid_request",
+            "Only a response with `background: true` can be cancelled; disconnect, or wait for "
+            "its end.",
+            param="response_id",
+        )
+    store, owner = request.server.store, request.caller.owner
+    await store.cancel_turn(found.conversation.id, found.turn.id, owner=owner)
 
 
 async def list_input_items(request: ApiRequest) -> Response:

@@ -55,6 +55,7 @@ STATUSES: Mapping[str, int] = MappingProxyType(
         "method_not_allowed": 405,
         "request_timeout": 408,
         "stream_not_read": 408,
+        "response_cancelled": 409,
         "request_too_large": 413,
         "empty_messages_array": 422,
         "invalid_sequence_number": 422,

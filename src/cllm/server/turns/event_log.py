@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 
-from cllm.core.errors import StoreError
+from cllm.core.errors import StaleLeaseError, StoreError
 from cllm.core.ports import Lease, ServerStore, StreamEvent
 
 BATCH_SECONDS = 0.15
@@ -52,15 +52,24 @@ class DelayedWriter(ABC):
 
 
 class EventLog(DelayedWriter):
-    """Adds an SSE `id` to each event and saves it. A failing store does not end the stream."""
+    """Adds an SSE `id` to each event and saves it. A failing store does not end the stream.
+
+    `on_lost` is called if another process took the lease away.
+    """
 
     def __init__(
-        self, store: ServerStore, lease: Lease, *, on_save: Callable[[Lease], object]
+        self,
+        store: ServerStore,
+        lease: Lease,
+        *,
+        on_save: Callable[[Lease], object],
+        on_lost: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__(seconds=BATCH_SECONDS)
         self._store = store
         self._lease = lease
         self._on_save = on_save
+        self._on_lost = on_lost
         self._number = 0
         self._pending: list[StreamEvent] = []
         self._size = 0
@@ -82,7 +91,11 @@ class EventLog(DelayedWriter):
         batch, self._pending, self._size = self._pending, [], 0
         if batch:
             with suppress(StoreError):
-                await self._store.add_events(self._lease, batch)
+                try:
+                    await self._store.add_events(self._lease, batch)
+                except StaleLeaseError:
+                    self._on_lost()
+                    raise
                 self._on_save(self._lease)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
+from cllm.core.conversation import CANCELLATION
 from cllm.core.errors import CllmError, ConversationBusyError, ErrorReport
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.ports import CallRecord, Lease
@@ -113,6 +114,7 @@ class TurnTask:
         self.failure: CllmError | MalformedError | None = None
         self.is_streaming = False
         self._is_released = False
+        self._is_lost = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -137,6 +139,12 @@ class TurnTask:
         cancels = not self._is_saved or self._state.settings.on_disconnect == "cancel"
         if cancels and not self._is_background and self._task is not None:
             self._task.cancel()
+
+    def _stop_after_loss(self) -> None:
+        """Stop a background turn whose lease is lost: another process has cancelled it."""
+        if self._is_background and not self._is_lost and self._task is not None:
+            self._is_lost = True
+            self._task.cancel(CANCELLATION.code)
 
     def with_turn(self, prepared: PreparedTurn) -> "TurnTask":
         return TurnTask(
@@ -163,6 +171,8 @@ class TurnTask:
         limits = self._state.settings.limits
         engine = select_engine(self.prepared, self._state)
         request = self.prepared.request.with_storage(count_unsaved=self._count_usage)
+        if self._is_background:
+            request = request.with_storage(on_lost=self._stop_after_loss)
         if request.storage.client_history is not None and not self._is_saved:
             self._steps = self._make_steps()
             request = request.with_storage(optional_steps=self._steps)
@@ -183,19 +193,20 @@ class TurnTask:
                 "turn_timeout",
                 f"The reply took longer than {limits.turn_seconds:g} s and was cancelled; retry.",
             )
-        except asyncio.CancelledError:
-            self.failure = (
-                ApiError("request_timeout", "The client disconnected.")
-                if self.queue.is_abandoned
-                else ApiError(
-                    "shutting_down",
-                    "The server shut down during the reply; retry.",
-                    retry_after=1,
-                )
-            )
+        except asyncio.CancelledError as error:
+            self.failure = self._explain_cancellation(error)
             raise
         finally:
             await self._close()
+
+    def _explain_cancellation(self, error: asyncio.CancelledError) -> ApiError:
+        if error.args == (CANCELLATION.code,):
+            return ApiError("response_cancelled", CANCELLATION.message)
+        if self.queue.is_abandoned:
+            return ApiError("request_timeout", "The client disconnected.")
+        return ApiError(
+            "shutting_down", "The server shut down during the reply; retry.", retry_after=1
+        )
 
     async def _close(self) -> None:
         """Close the queue even after an exception: the response waits for it."""
@@ -213,6 +224,8 @@ class TurnTask:
 
     def _end_response(self) -> None:
         if self.result is None:
+            if self._is_lost:
+                self.failure = ApiError("response_cancelled", CANCELLATION.message)
             report = UNEXPECTED if self.failure is None else report_error(self.failure)
             self._record.outcome = report.code
             if self.failure is not None:
@@ -252,7 +265,12 @@ class TurnTask:
             turns = self._state.turns
             turns.add(event.lease, self._task if self._is_background else None)
             if self.prepared.events is not None and self._is_stream:
-                self._log = EventLog(self.prepared.events, event.lease, on_save=turns.notify)
+                self._log = EventLog(
+                    self.prepared.events,
+                    event.lease,
+                    on_save=turns.notify,
+                    on_lost=self._stop_after_loss,
+                )
         self._started.set()
 
     def _make_steps(self) -> "OptionalSteps":

@@ -7,7 +7,13 @@ from typing import Any, TypeVar
 import asyncpg
 import msgspec
 
-from cllm.core.conversation import INTERRUPTION, StoredConversation, Turn, check_id
+from cllm.core.conversation import (
+    INTERRUPTION,
+    StoredConversation,
+    Turn,
+    TurnFailure,
+    check_id,
+)
 from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
@@ -199,17 +205,21 @@ async def rewrite_turn(
     await append_turn(connection, before, turn, digest)
 
 
-async def settle_running_turn(connection: Connection, owner: str, key: str) -> None:
+async def settle_running_turn(
+    connection: Connection, owner: str, key: str, failure: TurnFailure = INTERRUPTION
+) -> None:
     """End a running turn whose process died. The caller has the lease."""
     with suppress(UnreadableRowError):
         stored = _decode_or_raise(await connection.fetch(sql.LOAD, owner, key), key)
         for turn in edits.find_running(stored):
             rows = await connection.fetch(sql.EVENTS_OF, owner, key, turn.id)
             events = [row[0] for row in rows]
-            settled = edits.settle_turn(turn, events)
+            settled = edits.settle_turn(turn, events, failure=failure)
             if not settled.is_history:
                 continue
-            after = edits.mark_interrupted(stored, events_of={turn.id: events}.__getitem__)
+            after = edits.mark_interrupted(
+                stored, events_of={turn.id: events}.__getitem__, failure=failure
+            )
             before = edits.without_turn(stored, turn.id)
             await connection.execute(sql.DELETE_TURN, owner, key, turn.id)
             slot = None if turn.place == turn.id else turn.place
@@ -217,7 +227,8 @@ async def settle_running_turn(connection: Connection, owner: str, key: str) -> N
             digest = decode_digest_before(rows)
             await rewrite_turn(connection, before, settled, after, digest)
             return
-    await connection.execute(sql.MARK_INTERRUPTED, owner, key, INTERRUPTION_JSON, _EDIT_TURN_ID)
+    ended = encode_json(failure)
+    await connection.execute(sql.MARK_INTERRUPTED, owner, key, ended, _EDIT_TURN_ID)
 
 
 async def insert_conversation(

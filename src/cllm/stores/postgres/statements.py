@@ -296,6 +296,12 @@ WHERE t.owner = $1 AND t.conversation = deleted.number AND {OF_TURN.format("t")}
 """
 """The same if it is unknown whether the conversation was created."""
 
+TAKE_FROM_TURN = """
+DELETE FROM leases WHERE owner = $1 AND conversation_id = $2 AND turn_id = $3 AND creates = 0
+RETURNING 1
+"""
+"""Take away the lease of a running turn. No row: it does not run."""
+
 RELEASE_LEASE_OF_TURN = (
     "DELETE FROM leases WHERE owner = $1 AND turn_id = $2 AND expires_at > clock_timestamp()"
 )

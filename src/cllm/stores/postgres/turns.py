@@ -11,7 +11,14 @@ from datetime import datetime
 import asyncpg
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Turn, check_id, choose_title
+from cllm.core.conversation import (
+    CANCELLATION,
+    LOCAL_OWNER,
+    StoredConversation,
+    Turn,
+    check_id,
+    choose_title,
+)
 from cllm.core.errors import (
     CllmError,
     ConversationBusyError,
@@ -298,6 +305,17 @@ class PostgresTurns(PostgresBase):
         ):
             raise StaleLeaseError(key)
         return msgspec.structs.replace(lease, expires_at=lease_expiry(now, self._lease_seconds))
+
+    async def cancel_turn(self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER) -> bool:
+        await self._ready()
+
+        async def cancel(connection: Connection) -> bool:
+            if not await connection.fetch(sql.TAKE_FROM_TURN, owner, ref, turn_id):
+                return False
+            await settle_running_turn(connection, owner, ref, CANCELLATION)
+            return True
+
+        return await self._connections.transact(cancel)
 
     async def save_opening(self, lease: Lease, opening: Opening) -> Lease:
         check_opening(opening)

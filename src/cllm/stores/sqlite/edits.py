@@ -7,7 +7,13 @@ import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
 
-from cllm.core.conversation import HISTORY_STATES, INTERRUPTION, StoredConversation, Turn
+from cllm.core.conversation import (
+    HISTORY_STATES,
+    INTERRUPTION,
+    StoredConversation,
+    Turn,
+    TurnFailure,
+)
 from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
@@ -31,8 +37,6 @@ from cllm.stores.sqlite.reader import (
 )
 from cllm.stores.sqlite.turn_cache import TurnRows
 from cllm.wire.path_digest import digest_turns
-
-INTERRUPTION_JSON = encode_json(INTERRUPTION)
 
 
 def add_conversation(
@@ -166,9 +170,11 @@ def _copy_messages(
     return own
 
 
-def mark_interrupted(db: sqlite3.Connection, key: Row, number: int) -> None:
+def mark_interrupted(
+    db: sqlite3.Connection, key: Row, number: int, failure: TurnFailure = INTERRUPTION
+) -> None:
     """Mark a turn that cannot be read as failed."""
-    db.execute(sql.MARK_INTERRUPTED, (INTERRUPTION_JSON, *key, number))
+    db.execute(sql.MARK_INTERRUPTED, (encode_json(failure), *key, number))
 
 
 def is_held(lease: Row, now: datetime, process: ProcessLock) -> bool:

@@ -289,6 +289,11 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
                 await self._file.write(release)
             raise
 
+    async def cancel_turn(self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER) -> bool:
+        return await self._file.write(
+            lambda db: turns.cancel_turn(db, (owner, ref), turn_id, cache=self._cache)
+        )
+
     async def drop_turn(self, lease: Lease) -> None:
         await self._file.write(
             lambda db: turns.drop_turn(db, lease, now=self._clock(), cache=self._cache)

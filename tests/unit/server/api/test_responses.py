@@ -30,6 +30,7 @@ from cllm.wire.messages import convert
 from cllm.wire.responses.ids import ResponseKey
 from cllm.wire.responses.passthrough import encode_frame
 from cllm.wire.responses.request import decode_request
+from cllm.wire.sse import SseDecoder
 
 UUID = "0d9e4a54-6f5b-4a5e-9a0e-3f1d7a6f2b11"
 TURN = "34364889-f9dc-4fe9-bd9e-3186a8777205"
@@ -184,3 +185,20 @@ def test_the_error_of_a_relayed_stream_continues_its_numbers():
     first, second = error.decode().strip().split("\n\n")
     assert '"sequence_number":1' in first
     assert '"code":"rate_limit_exceeded"' in second
+
+
+def test_an_error_replaces_the_end_of_a_reply_that_cannot_be_saved():
+    encoder = make_encoder()
+    first = encoder.encode_event(TextDelta(text="Hi.", index=0))
+    end = encoder.encode_event(
+        ReplyFinished(message=plain_message("assistant", "Hi."), stop_reason="end")
+    )
+
+    error = encoder.encode_error(ErrorReport(status=503, code="down", message="Down."))
+
+    numbers = [
+        [msgspec.json.decode(event.data)["sequence_number"] for event in SseDecoder().feed(data)]
+        for data in (first, end, error)
+    ]
+    assert numbers[1][0] == numbers[2][0] == numbers[0][-1] + 1
+    assert len(numbers[2]) == 2

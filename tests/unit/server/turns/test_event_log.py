@@ -69,6 +69,24 @@ async def test_the_log_saves_events_when_too_many_bytes_are_pending():
     await log.close()
 
 
+async def test_the_log_reports_a_lost_lease():
+    store = MemoryStore(clock=lambda: datetime.now(UTC))
+    start = TurnStart(id="t1", messages=())
+    lease = await store.begin_turn("c1", start, create=NewConversation(id="c1"))
+    losses: list[str] = []
+    log = EventLog(store, lease, on_save=lambda _: None, on_lost=lambda: losses.append("lost"))
+    log.add(b"data: one\n\n")
+    await log.flush()
+    assert not losses
+
+    assert await store.cancel_turn("c1", "t1")
+    log.add(b"data: two\n\n")
+    await log.flush()
+
+    assert losses == ["lost"]
+    assert len(await store.events_after("c1", "t1", 0)) == 1
+
+
 def make_queue(max_bytes: int = 100) -> EventQueue:
     return EventQueue(max_bytes)
 
