@@ -14,6 +14,7 @@ from tests.fake_provider import FakeProvider, ToolCall
 from tests.fake_responses import PATH
 from tests.messages_api import MODELS, make_settings, start_server
 from tests.server_process import Server, list_messages
+from tests.waits import wait_until
 
 assert PATH == "/v1/responses", "importing it adds the route to the fake provider"
 CALL = ToolCall(id="call_1", name="look", arguments='{"at": "the sky"}')
@@ -275,6 +276,9 @@ def test_a_websocket_is_refused_at_once(server: Server):
         status = connection.recv(4096).split(b"\r\n")[0]
 
     assert status.startswith(b"HTTP/1.1 426")
+    assert wait_until(lambda: "upgrade_required" in server.log)
+    assert "Unsupported upgrade" not in server.log
+    assert "WARNING" not in server.log
 
 
 def test_no_system_text_is_stored(client: openai.OpenAI, server: Server, folder: Path):

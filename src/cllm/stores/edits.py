@@ -26,6 +26,7 @@ from cllm.core.conversation import (
     make_branch_title,
 )
 from cllm.core.errors import (
+    ConversationBusyError,
     SequenceNotFoundError,
     TurnNotFoundError,
     UsageError,
@@ -261,6 +262,16 @@ def without_turn(conversation: StoredConversation, turn_id: str) -> StoredConver
         turns=tuple(turn for turn in conversation.turns if turn.id != turn_id),
         variants=tuple(turn for turn in conversation.variants if turn.id != turn_id),
     )
+
+
+def check_unchanged(conversation: StoredConversation, earlier: StoredConversation) -> None:
+    """ConversationBusyError if the path does not end as before; both have its last turn."""
+    ends = [
+        (one.message_count, one.turns[-1].id if one.turns else None)
+        for one in (conversation, earlier)
+    ]
+    if ends[0] != ends[1]:
+        raise ConversationBusyError(conversation.id)
 
 
 def truncate_from(
@@ -508,8 +519,17 @@ class EditingStore(ABC):
         captured = await self._edit(ref, owner, change, reads="whole")
         return captured if captured.system_record == opening.system_record else None
 
-    async def delete_from(self, ref: str, sequence: int, *, owner: str = LOCAL_OWNER) -> None:
+    async def delete_from(
+        self,
+        ref: str,
+        sequence: int,
+        *,
+        owner: str = LOCAL_OWNER,
+        unchanged: StoredConversation | None = None,
+    ) -> None:
         def change(conversation: StoredConversation) -> StoredConversation:
+            if unchanged is not None:
+                check_unchanged(conversation, unchanged)
             return truncate_from(conversation, sequence, now=self._clock())
 
         await self._edit(ref, owner, change, reads=sequence)

@@ -239,6 +239,23 @@ class PersistenceContract(StoreSuite):
         await store.finish_turn(lease, answered(lease))
         assert len((await other.load("demo")).turns) == 2
 
+    async def test_deleting_is_refused_if_the_conversation_has_changed(
+        self, store: Store, other: Store
+    ) -> None:
+        await say(store, "demo", "t1", "one")
+        before = await store.load("demo")
+        await say(other, "demo", "t2", "two")
+        longer = await store.load("demo")
+        await say_again(other, "demo", "t3", place="t2", text="other")
+        await self._refuse(
+            ConversationBusyError,
+            store.delete_from("demo", 2, unchanged=before),
+            store.delete_from("demo", 4, unchanged=longer),
+        )
+        assert len(texts(await other.load("demo"))) == 4
+        await store.delete_from("demo", 4, unchanged=await store.load("demo"))
+        assert len(texts(await other.load("demo"))) == 3
+
     async def test_deleting_from_a_message_deletes_all_later_ones(self, store: Store) -> None:
         for number in (1, 2, 3):
             await say(store, "demo", f"t{number}", str(number))

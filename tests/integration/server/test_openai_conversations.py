@@ -1,5 +1,6 @@
 """OpenAI's Conversations API on each store, and the routes that it shares with seed 001's API."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -205,6 +206,25 @@ async def test_items_are_deleted_from_the_end(server: ServerApp) -> None:
         assert again.status_code == 404
         assert again.json()["error"]["code"] == "item_not_found"
     assert await texts(server, conversation) == []
+
+
+async def test_no_item_is_deleted_while_a_turn_runs(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    conversation = await create(server, CAT, REPLY)
+    last = (await list_items(server, conversation))["data"][-1]["id"]
+    gate = provider.queue_held_reply("Held.", at=0)
+    body = {"model": "openai/gpt-test", "input": "More.", "conversation": conversation}
+    running = asyncio.create_task(server("POST", "/v1/responses", json=body))
+    await asyncio.to_thread(gate.wait_reached)
+
+    refused = await server("DELETE", f"{LIST}/{conversation}/items/{last}")
+
+    gate.open()
+    assert refused.status_code == 409
+    assert refused.json()["error"]["code"] == "conversation_busy"
+    assert (await running).status_code == 200
+    assert (await texts(server, conversation))[-2:] == ["More.", "Held."]
 
 
 async def test_an_item_of_a_turn_can_be_deleted_by_its_first_id(

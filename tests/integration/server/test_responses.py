@@ -543,6 +543,8 @@ HOSTED = [
     {"type": "mcp", "server_label": "x", "server_url": "https://example.com/mcp"},
     {"type": "image_generation"},
     {"type": "local_shell"},
+    {"type": "namespace", "name": "crm", "description": "Customers.", "tools": [LOOK]},
+    {"type": "tool_search"},
 ]
 
 

@@ -328,8 +328,18 @@ class Store(Protocol):
         """Delete the conversation with all turns and variants; its branches stay complete."""
         ...
 
-    async def delete_from(self, ref: str, sequence: int, *, owner: str = LOCAL_OWNER) -> None:
-        """Delete the message with that sequence number, all later ones, and their variants."""
+    async def delete_from(
+        self,
+        ref: str,
+        sequence: int,
+        *,
+        owner: str = LOCAL_OWNER,
+        unchanged: StoredConversation | None = None,
+    ) -> None:
+        """Delete the message with that sequence number, all later ones, and their variants.
+
+        `unchanged`: the conversation as it was loaded; ConversationBusyError if it has changed.
+        """
         ...
 
     async def branch(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from cllm.core.conversation import StoredConversation, Summary, Turn
-from cllm.core.errors import ConversationNotFoundError
+from cllm.core.errors import ConversationBusyError, ConversationNotFoundError
 from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.ports import NewConversation, TurnStart
@@ -96,8 +96,13 @@ async def delete_conversation_item(request: ApiRequest) -> Response:
     conversation = await ref.store.load(ref.id, owner=ref.owner)
     items = list(iterate_items(conversation))
     item = _find_item(items, request)
+    turns = (*conversation.turns, *conversation.variants)
+    running = next((turn.id for turn in turns if turn.state == "running"), None)
+    if running is not None:
+        raise ConversationBusyError(ref.id, turn_id=running)
     check_is_last(item, items)
-    await delete_from(ref, item.sequence, request)
+    # A turn that ends meanwhile would be deleted too.
+    await delete_from(ref, item.sequence, request, unchanged=conversation)
     return json_body(view_conversation(await ref.store.summary(ref.id, owner=ref.owner)))
 
 

@@ -245,8 +245,14 @@ async def delete_messages(request: ApiRequest) -> Response:
     return Response(status_code=204)
 
 
-async def delete_from(ref: ConversationRef, sequence: int, request: ApiRequest) -> None:
-    await ref.store.delete_from(ref.id, sequence, owner=ref.owner)
+async def delete_from(
+    ref: ConversationRef,
+    sequence: int,
+    request: ApiRequest,
+    *,
+    unchanged: StoredConversation | None = None,
+) -> None:
+    await ref.store.delete_from(ref.id, sequence, owner=ref.owner, unchanged=unchanged)
     await _forget_responses(ref, request)
 
 

@@ -222,6 +222,7 @@ class ResponsesEncoder:
         lease = turn.lease
         if lease is not None:
             self._id = make_response_id(lease.conversation.id, lease.turn.id)
+            self._created = int(lease.turn.started_at.timestamp())
             if self._names_conversation:
                 conversation = {"id": make_conversation_id(lease.conversation.id)}
                 self._parameters = {**self._parameters, "conversation": conversation}

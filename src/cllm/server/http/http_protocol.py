@@ -77,6 +77,9 @@ class HttpProtocol(HttpToolsProtocol):
             super().on_header(name, value)
             self._check_head(len(name) + len(value) + HEADER_FRAMING)
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Log nothing: the response to a WebSocket request says what to do."""
+
     def _check_head(self, size: int) -> None:
         """Count what the parser has read: a whole head can arrive in one piece."""
         self._parsed += size

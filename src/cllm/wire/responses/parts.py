@@ -42,7 +42,10 @@ ENVELOPE_FIELDS = ("id", "role", "status", "type")
 
 
 def decode_parts(message: Message) -> tuple[AnyPart, ...]:
-    content = message.json().get("content")
+    fields = message.json()
+    content = fields.get("content")
+    if message.role == "user" and item_kind(fields) != "message":
+        return tuple(decode_item(fields))
     if message.role in ("user", "system") or isinstance(content, str):
         return tuple(_decode_content(content))
     return tuple(part for item in _as_list(content) for part in decode_item(item))

@@ -71,6 +71,8 @@ TOOL_OUTPUTS = frozenset(
         "shell_call_output",
     }
 )
+USER_ITEMS = frozenset({"compaction_trigger"})
+"""Items of the client that are neither messages nor results of tools."""
 BODY_FIELDS = frozenset({"input", "instructions", "model", "stream"})
 
 
@@ -155,6 +157,8 @@ def _check_item(item: Any, path: str) -> Role:
         check_content(item.get("output"), f"{path}.output", suffix="_text")
     if kind == "function_call" and not isinstance(item.get("name"), str):
         raise FieldError(f"{path}.name", "must be the name of a tool")
+    if kind in USER_ITEMS:
+        return "user"
     return "tool" if kind in TOOL_OUTPUTS else "assistant"
 
 

@@ -23,7 +23,7 @@ from cllm.core.message import (
 )
 from cllm.core.prompt import Prompt
 from cllm.wire.convert import encode_anthropic, encode_bedrock, encode_openai, encode_responses
-from cllm.wire.errors import FieldError
+from cllm.wire.errors import FieldError, NotExpressibleError
 from cllm.wire.messages import EncodedRequest, OutgoingMessage
 from cllm.wire.reasoning import TAKES_NONE
 from cllm.wire.responses.parts import decode_parts, encode_parts
@@ -548,3 +548,26 @@ class TestOtherProtocols:
         ]
         assert all("id" not in item for item in sent)
         assert [notice.code for notice in other.notices] == ["thinking_left_out"]
+
+
+def test_a_trigger_of_compaction_is_input_of_the_user():
+    trigger = {"type": "compaction_trigger"}
+    items = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, trigger]
+
+    prompt = decode_request(json.dumps({"model": MODEL, "input": items}).encode())
+
+    assert [message.role for message in prompt.messages] == ["user", "assistant", "user"]
+    (part,) = decode_parts(prompt.messages[-1])
+    assert isinstance(part, Unknown)
+    assert json.loads(encode_parts("user", (part,)).raw) == trigger
+    sent = json.loads(encode_responses(prompt).body)
+    assert sent["input"][-1] == trigger
+
+
+@pytest.mark.parametrize("encode", [ask_anthropic, encode_openai])
+def test_other_protocols_have_no_trigger_of_compaction(encode: Any):
+    items = [{"role": "user", "content": "a"}, {"type": "compaction_trigger"}]
+    prompt = decode_request(json.dumps({"model": MODEL, "input": items}).encode())
+
+    with pytest.raises(NotExpressibleError, match="compaction_trigger"):
+        encode(prompt)
