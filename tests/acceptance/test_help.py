@@ -97,6 +97,8 @@ def world(home, settings, provider):
         "cats", ("user", "My cat is called Luna."), ("assistant", "A fine name.")
     )
     (home.work / "questions.txt").write_text("One.\nTwo.\n", encoding="utf-8")
+    (home.work / "report.txt").write_text("All is well.", encoding="utf-8")
+    (home.work / "translate.yml").write_text("prompt: Translate.", encoding="utf-8")
     (home.work / "openai-key.txt").write_text("sk-test", encoding="utf-8")
     (home.path / ".config/fish/completions").mkdir(parents=True)
     models = home.cache / "cllm/models"

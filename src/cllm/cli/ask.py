@@ -7,6 +7,7 @@ import click
 
 from cllm.cli import completion, output
 from cllm.cli.inputs import (
+    NO_PROMPT,
     WIDE_HELP,
     HelpCommand,
     OptionError,
@@ -28,8 +29,8 @@ from cllm.settings.sections import MAX_VERBOSITY
 from cllm.settings.variables import Value, parse_variable
 from cllm.terminal import decode_input
 
-NO_PROMPT = "No prompt provided. Use 'cllm --help' for usage."
 AUTOMATIC = "\0automatic"
+SCHEMA_OPTIONS = ("schema", "json_schema", "json_schema_file")
 STANDARD_INPUT = "-"
 MAX_INPUT_BYTES = 64 * 1024 * 1024
 REF: dict[str, Any] = {"metavar": "ID", "shell_complete": completion.complete_conversations}
@@ -78,6 +79,7 @@ class AskCommand(HelpCommand):
     default=None,
     help="Print the reply as it arrives, or at the end.",
 )
+@click.option("-x", "--extract", is_flag=True, help="Print only the first code block of the reply.")
 @click.option("--raw", is_flag=True, help="Print the provider's JSON response; save nothing.")
 @click.option("--system", metavar="TEXT", help="System prompt.")
 @system_file_option
@@ -150,7 +152,15 @@ class AskCommand(HelpCommand):
     shell_complete=completion.complete_configs,
     help="Apply NAME.Cllmfile.yml on top of Cllmfile.yml.",
 )
+@click.option(
+    "-T",
+    "--template",
+    metavar="NAME",
+    shell_complete=completion.complete_templates,
+    help="Use a prompt template (cllm templates list).",
+)
 @click.option("--show-config", is_flag=True, help="Print the effective settings and their sources.")
+@click.option("--schema", metavar="FIELDS", help="Require JSON with these fields: 'name, age int'.")
 @click.option(
     "--json-schema", metavar="JSON", help="Require a JSON reply that matches this schema."
 )
@@ -238,8 +248,14 @@ def _command_line(options: dict[str, Any]) -> CommandLine:
         raise OptionError("-t needs a number, such as 0.7.")
     if options["model"] == "":
         raise OptionError("-m needs the name of a model, such as openai/gpt-4o.")
-    if options["json_schema"] is not None and options["json_schema_file"] is not None:
-        raise OptionError("Use either --json-schema or --json-schema-file, not both.")
+    schemas = [name for name in SCHEMA_OPTIONS if options[name] is not None]
+    if len(schemas) > 1:
+        names = [f"--{name.replace('_', '-')}" for name in schemas]
+        raise OptionError(f"Use either {' or '.join(names)}, not both.")
+    if options["schema"] is not None:
+        options = options | {"json_schema": _expand_schema(options["schema"])}
+    if options["extract"] and options["raw"]:
+        raise OptionError("Use either -x or --raw, not both.")
     flags = {
         "raw_response": options["raw"] or None,
         "verbosity": min(options["verbosity"], MAX_VERBOSITY) or None,
@@ -250,9 +266,24 @@ def _command_line(options: dict[str, Any]) -> CommandLine:
     return command_line(
         options,
         flags | {name: options[name] for name in SETTINGS},
+        template=options["template"],
         config=None if config is None else config.removesuffix(f".{FILE_NAME}"),
         variables=dict(map(_parse_variable, options["variables"])),
     )
+
+
+def _expand_schema(text: str) -> str:
+    """The JSON schema of a short form; JSON is used as it is."""
+    if text.lstrip().startswith("{"):
+        return text
+    import msgspec
+
+    from cllm.schemas.short_form import parse_short_schema
+
+    try:
+        return msgspec.json.encode(parse_short_schema(text)).decode()
+    except UsageError as error:
+        raise OptionError(str(error)) from error
 
 
 def _parse_variable(text: str) -> tuple[str, Value]:
@@ -273,7 +304,8 @@ def _ask(options: dict[str, Any], line: CommandLine) -> None:
         attachments = read_attachments(options["attachments"])
     if not all(command.strip() for command in options["exec_commands"]):
         raise OptionError("--exec needs a command, such as --exec 'git status'.")
-    text = _build_prompt_text(prompt, options["attachments"])
+    has_template = options["template"] is not None
+    text = _build_prompt_text(prompt, options["attachments"], has_template=has_template)
     from cllm.cli.turn import AskOptions, ask
 
     ask(
@@ -283,6 +315,7 @@ def _ask(options: dict[str, Any], line: CommandLine) -> None:
             text=text,
             attachments=attachments,
             ref=None if ref == AUTOMATIC else ref,
+            extract=options["extract"],
             read_only=options["read_only"],
             automatic=ref == AUTOMATIC,
             policy=options["system_policy"],
@@ -307,13 +340,18 @@ def _split_prompt_and_ref(
     raise InvalidIdError(conversation or "")
 
 
-def _build_prompt_text(prompt: str | None, files: tuple[str, ...]) -> str:
-    """Join the prompt and standard input, unless that is an attachment. Empty only with files."""
+def _build_prompt_text(
+    prompt: str | None, files: tuple[str, ...], *, has_template: bool = False
+) -> str:
+    """Join the prompt and standard input, unless that is an attachment.
+
+    The text is empty only with files or a template.
+    """
     piped = None if STANDARD_INPUT in files else _read_piped_text()
     text = "\n".join(part for part in (prompt, piped) if part)
     if text.strip():
         return text
-    if not files:
+    if not files and not has_template:
         raise UsageError(NO_PROMPT)
     return ""
 

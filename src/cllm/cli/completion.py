@@ -91,6 +91,17 @@ def complete_configs(
     return _completion_items(((name, "") for name in names), incomplete)
 
 
+def complete_templates(
+    _ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from cllm.cli.inputs import current_environment
+    from cllm.settings.layers import CommandLine
+    from cllm.settings.prompt_templates import list_templates
+
+    templates = list_templates(current_environment(), CommandLine())
+    return _completion_items(((one.name, "") for one in templates), incomplete)
+
+
 def complete_commands(
     _ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:

@@ -14,15 +14,21 @@ COLUMN = 26
 # The options of `cllm PROMPT` by subject.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Model and output": (
-        *("--model", "--temperature", "--max-tokens", "--stream", "--raw"),
-        *("--json-schema", "--json-schema-file", "--validate-schema", "--clear-schema-cache"),
+        *("--model", "--temperature", "--max-tokens", "--stream", "--extract", "--raw"),
+        *(
+            "--schema",
+            "--json-schema",
+            "--json-schema-file",
+            "--validate-schema",
+            "--clear-schema-cache",
+        ),
     ),
     "Conversation": (
         *("--conversation", "--read-only"),
         *("--list-conversations", "--show-conversation", "--delete-conversation"),
     ),
     "Input, system prompt and context": (
-        *("--attach", "--system", "--system-file", "--system-policy"),
+        *("--attach", "--template", "--system", "--system-file", "--system-policy"),
         *("--exec", "--no-context-exec", "--var"),
     ),
     "Commands that the model runs": (

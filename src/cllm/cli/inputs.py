@@ -13,6 +13,7 @@ from cllm.files import FileTooLargeError, NotRegularFileError, read_regular_file
 from cllm.history.system_prompt import GivenPrompt
 from cllm.settings.load import CommandLine, Environment
 
+NO_PROMPT = "No prompt provided. Use 'cllm --help' for usage."
 MAX_SYSTEM_BYTES = 16 * 1024 * 1024
 WIDE_HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 PATH = click.Path(path_type=Path)

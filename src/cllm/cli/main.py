@@ -29,6 +29,7 @@ COMMANDS = {
     "keys": ("cllm.cli.keys", "Save, list and remove API keys."),
     "models": ("cllm.cli.models", "Download, list and remove local models."),
     "serve": ("cllm.cli.serve", "Start the OpenAI- and Anthropic-compatible HTTP server."),
+    "templates": ("cllm.cli.templates", "List, print and edit prompt templates."),
     "trust": ("cllm.cli.trust", "Allow a Cllmfile.yml to run commands or redirect requests."),
 }
 ALIASES = {"c": "conversations"}

@@ -38,8 +38,8 @@ def show_config(env: Environment, line: CommandLine) -> None:
         ("Paths", (f"cllm folder: {settings.history_folder}", f"store: {store}")),
         ("Settings", _setting_lines(layered)),
         ("Variables", _variable_lines(settings)),
-        ("System prompt", _prompt_lines(settings)),
         ("API keys", _key_lines(layered, settings)),
+        ("System prompt", _prompt_lines(settings)),
     ):
         output.print_line(f"{heading}:")
         for text in lines:

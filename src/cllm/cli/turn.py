@@ -23,12 +23,12 @@ from cllm.app import (
     now,
 )
 from cllm.cli import output
-from cllm.cli.inputs import OptionError
+from cllm.cli.inputs import NO_PROMPT, OptionError
 from cllm.cli.main import EXIT_INTERRUPTED
 from cllm.cli.progress import Progress
 from cllm.cli.trust import load_trusted_settings
 from cllm.core.conversation import Policy
-from cllm.core.errors import ConversationNotFoundError
+from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Text, plain_message
 from cllm.core.reply import (
     Noticed,
@@ -53,7 +53,7 @@ from cllm.engine.request import (
 )
 from cllm.engine.tool_rounds import ToolBox, ToolRoundEnded
 from cllm.repl.progress import TurnProgress, describe_reading
-from cllm.settings.load import CommandLine, Environment
+from cllm.settings.load import CommandLine, Environment, Settings
 from cllm.terminal import TerminationSignal
 
 MAX_PRESSES = 2
@@ -70,6 +70,7 @@ class AskOptions(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     ref: str | None
     read_only: bool
+    extract: bool = False
     automatic: bool
     policy: Policy
     attachments: tuple[AnyPart, ...] = ()
@@ -83,6 +84,7 @@ class AskOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def ask(env: Environment, line: CommandLine, options: AskOptions) -> None:
     settings = load_trusted_settings(env, line)
+    options = _apply_template(settings, options)
     log = None
     if settings.verbosity > 0 or settings.log_file is not None:
         from cllm.cli.turn_log import start_logging
@@ -97,6 +99,16 @@ def ask(env: Environment, line: CommandLine, options: AskOptions) -> None:
             checker = stack.enter_context(open_checker(settings.schema, env))
             request = require_schema(checker, request)
         asyncio.run(_run_turn(app, request, options, log))
+
+
+def _apply_template(settings: Settings, options: AskOptions) -> AskOptions:
+    """Fill the input into the `prompt` of the settings, if any."""
+    if settings.prompt is not None:
+        text = settings.variables.fill_prompt(settings.prompt, options.text)
+        options = msgspec.structs.replace(options, text=text)
+    if not options.text.strip() and not options.attachments:
+        raise UsageError(NO_PROMPT)
+    return options
 
 
 def _build_request(app: App, options: AskOptions) -> TurnRequest:
@@ -204,16 +216,20 @@ async def _run_turn(
             await app.close()
     if screen.reached_limit:
         output.note("The reply reached the token limit; raise it with --max-tokens.")
+    if screen.has_no_block:
+        raise UsageError("The reply contains no code block; it is printed above.")
 
 
 class _Screen:
     def __init__(self, app: App, options: AskOptions) -> None:
         self.answer = output.AnswerPrinter()
         self.reached_limit = False
+        self.has_no_block = False
         self._app = app
         self._options = options
         # A reply is checked against the schema before it is printed.
-        self._prints_at_end = app.settings.raw or app.settings.schema is not None
+        is_checked = app.settings.schema is not None
+        self._prints_at_end = app.settings.raw or is_checked or options.extract
 
     def show(self, event: TurnEvent) -> None:
         match event:
@@ -245,8 +261,20 @@ class _Screen:
             output.note(NO_TEXT)
         if self._app.settings.raw:
             self.answer.write((reply.raw or b"").decode("utf-8", "replace"))
+        elif self._options.extract:
+            self._print_code_block(reply.message.text)
         elif self._prints_at_end:
             self.answer.write(reply.message.text)
+
+    def _print_code_block(self, text: str) -> None:
+        from cllm.cli.code_block import find_code_block
+
+        block = find_code_block(text)
+        if block is None:
+            output.print_exactly(text, err=True)
+            self.has_no_block = True
+        else:
+            self.answer.write(block)
 
     def _announce(self, event: TurnStarted) -> None:
         if self._app.settings.model is None and event.model == DEFAULT_MODEL:

@@ -48,6 +48,7 @@ class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
     system: GivenPrompt | None = None
     cllm_path: Path | None = None
     config: str | None = None
+    template: str | None = None
     variables: dict[str, Any] = msgspec.field(default_factory=dict)
     trust: bool = False
 
@@ -161,11 +162,19 @@ def settings_folders(env: Environment, line: CommandLine) -> list[tuple[Path, bo
 
 
 def read_files(env: Environment, line: CommandLine) -> list[Cllmfile]:
-    """The Cllmfiles that apply, lowest priority first; the files of `-c` last."""
-    files = _read_cllmfiles(FILE_NAME, env, line)
+    """The Cllmfiles that apply, lowest priority first; those of `-c` and `-T` last."""
+    files = [*_read_cllmfiles(FILE_NAME, env, line), *_read_config(env, line)]
+    if line.template is not None:
+        from cllm.settings.prompt_templates import read_template  # noqa: PLC0415 - for `-T` only
+
+        files.append(read_template(line.template, env, line))
+    return files
+
+
+def _read_config(env: Environment, line: CommandLine) -> list[Cllmfile]:
     config = line.config
     if config is None:
-        return files
+        return []
     is_name = is_config_name(config)
     chosen = _read_cllmfiles(f"{config}.{FILE_NAME}", env, line) if is_name else []
     if not chosen:
@@ -173,7 +182,7 @@ def read_files(env: Environment, line: CommandLine) -> list[Cllmfile]:
         advice = f"; choose one of {', '.join(names)}." if names else "; create it or omit -c."
         folders = explicit_cllm_path(env, line) or "~/.cllm, ./.cllm or the current directory"
         raise UsageError(f"-c {config}: {config}.{FILE_NAME} does not exist in {folders}{advice}")
-    return [*files, *chosen]
+    return chosen
 
 
 def is_config_name(name: str) -> bool:

@@ -68,6 +68,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
     model_is_explicit: bool
     system: GivenPrompt
+    prompt: str | None
     stream: bool
     raw: bool
     on_interrupt: str
@@ -161,6 +162,7 @@ def build_settings(layered: LayeredSettings, env: Environment, line: CommandLine
         model=own.model or None,
         model_is_explicit="model" in line.values,
         system=line.system or _configured_prompt(layered),
+        prompt=own.prompt or None,
         stream=own.stream,
         raw=own.raw_response,
         on_interrupt=own.on_interrupt,

@@ -62,6 +62,7 @@ class CllmKeys(msgspec.Struct, frozen=True, kw_only=True):
     on_interrupt: Annotated[Literal["keep", "discard"], Meta(description="`keep` or `discard`")] = (
         "keep"
     )
+    prompt: Text | None = None
     providers: Object = {}
     raw_response: Flag = False
     server: Any = None

@@ -20,6 +20,10 @@ NAMED_VALUE = re.compile(r"-?\s*[A-Za-z_][A-Za-z0-9_]*\s*(\|.*)?-?", re.DOTALL)
 BOOLEAN_WORDS = {"true": True, "false": False}
 MAX_TEMPLATE = 64 * 1024
 MAX_RESULT = 128 * 1024
+MAX_INPUTS = 4
+"""How often a prompt can contain the whole input."""
+INPUT = "input"
+BRACES = re.compile(r"\{[{%](.*?)[%}]\}", re.DOTALL)
 MAX_SHOWN = 80
 
 Value = str | int | float | bool
@@ -58,6 +62,16 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
         is_template = has_names or (self.by_name and any(mark in template for mark in MARKS))
         command = fill_template(template, self.values()) if is_template else template
         return ContextCommand(name=command, command=command, template=template, kind="exec")
+
+    def fill_prompt(self, template: str, text: str) -> str:
+        """Return the prompt of a template; `text` replaces `input`, or follows the prompt."""
+        values = self.values() | {INPUT: text}
+        prompt = fill_template(
+            template, values, noun="prompt", limit=MAX_RESULT + MAX_INPUTS * len(text)
+        )
+        if any(re.search(rf"\b{INPUT}\b", found) for found in BRACES.findall(template)):
+            return prompt
+        return "\n".join(part for part in (prompt.rstrip("\n"), text) if part)
 
     def fill_commands(self, commands: Sequence[ContextCommand]) -> tuple[ContextCommand, ...]:
         """Substitute the variables; `exec` commands are filled in already."""
@@ -115,19 +129,21 @@ def parse_variable(text: str) -> tuple[str, Value]:
     return name, value
 
 
-def fill_template(template: str, values: Mapping[str, Value]) -> str:
+def fill_template(
+    template: str, values: Mapping[str, Value], *, noun: str = "command", limit: int = MAX_RESULT
+) -> str:
     if len(template) > MAX_TEMPLATE:
-        raise VariableError(f"a command is longer than {MAX_TEMPLATE} characters; shorten it.")
+        raise VariableError(f"a {noun} is longer than {MAX_TEMPLATE} characters; shorten it.")
     if not any(mark in template for mark in MARKS):
         return template
     from cllm.settings.templates import TemplateProblemError, render  # noqa: PLC0415 - imports Jinja2
 
     try:
-        return render(template, values, filters={"shellquote": _shellquote}, limit=MAX_RESULT)
+        return render(template, values, filters={"shellquote": _shellquote}, limit=limit)
     except TemplateProblemError as error:
         line = " ".join(template.split())
         shown = line if len(line) <= MAX_SHOWN else f"{line[: MAX_SHOWN - 1]}…"
-        raise VariableError(f"{error} (in the command {shown!r})") from error
+        raise VariableError(f"{error} (in the {noun} {shown!r})") from error
 
 
 def _shellquote(value: object) -> str:

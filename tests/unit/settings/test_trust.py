@@ -35,7 +35,16 @@ DANGEROUS_BY_VALUE = {
 
 HARMLESS = {
     *("budget", "debug", "default_provider", "default_system_message", "json_logs"),
-    *("json_schema", "on_interrupt", "raw_response", "stream", "strict", "verbosity", "window"),
+    *(
+        "json_schema",
+        "on_interrupt",
+        "prompt",
+        "raw_response",
+        "stream",
+        "strict",
+        "verbosity",
+        "window",
+    ),
     *("api_version", "custom_llm_provider", "drop_params", "max_retries", "num_retries"),
     *("organization", "timeout"),
 }
