@@ -19,7 +19,7 @@ def groq(settings, provider):
     settings(model="groq/llama", api_base=..., api_key=..., providers=providers)
 
 
-def last_key(provider) -> str:
+def last_key(provider):
     return provider.requests[-1].headers["authorization"]
 
 
@@ -110,7 +110,7 @@ def test_bad_input_saves_nothing(cllm, home, provider, key, words):
 def test_parallel_commands_lose_no_key(cllm, home):
     names = ["openai", "anthropic", "groq", "mistral", "xai", "deepseek"]
 
-    def save(name: str) -> int:
+    def save(name):
         return cllm("keys", "set", name, stdin=f"key-of-{name}".encode()).code
 
     with ThreadPoolExecutor(len(names)) as pool:

@@ -28,7 +28,7 @@ def save(home):
     return write
 
 
-def last_request(provider) -> tuple[list[str], dict]:
+def last_request(provider):
     body = provider.requests[-1].json
     return [message["content"] for message in body["messages"]], body
 

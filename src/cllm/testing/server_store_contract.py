@@ -386,3 +386,19 @@ class ServerStoreContract(StoreContract):
         assert renewed.expires_at > lease.expires_at
         await harness.lose(server_store)
         await self._refuse(StaleLeaseError, server_store.finish_turn(renewed, answered(renewed)))
+
+    async def test_branches_of_two_owners_have_nothing_in_common(
+        self, server_store: ServerStore
+    ) -> None:
+        for owner in ("ann", "bob"):
+            lease = await server_store.begin_turn(
+                "demo", start("t1", "one"), create=NewConversation(id="demo"), owner=owner
+            )
+            await server_store.finish_turn(lease, answered(lease, owner))
+            await server_store.branch("demo", NewConversation(id="copy"), owner=owner)
+        await server_store.delete("demo", owner="ann")
+        await server_store.delete("copy", owner="ann")
+        assert (await server_store.search("one", owner="ann")).items == ()
+        assert texts(await server_store.load("copy", owner="bob")) == ["one", "bob"]
+        hits = await server_store.search("one", owner="bob")
+        assert {hit.conversation for hit in hits.items} == {"demo", "copy"}

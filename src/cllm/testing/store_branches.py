@@ -177,20 +177,6 @@ class BranchContract(StoreSuite):
         hits = await store.search("one", archive_filter="archived")
         assert {hit.conversation for hit in hits.items} == {"demo"}
 
-    async def test_branches_of_two_owners_have_nothing_in_common(self, store: Store) -> None:
-        for owner in ("ann", "bob"):
-            lease = await store.begin_turn(
-                "demo", start("t1", "one"), create=NewConversation(id="demo"), owner=owner
-            )
-            await store.finish_turn(lease, answered(lease, owner))
-            await store.branch("demo", NewConversation(id="copy"), owner=owner)
-        await store.delete("demo", owner="ann")
-        await store.delete("copy", owner="ann")
-        assert (await store.search("one", owner="ann")).items == ()
-        assert texts(await store.load("copy", owner="bob")) == ["one", "bob"]
-        hits = await store.search("one", owner="bob")
-        assert {hit.conversation for hit in hits.items} == {"demo", "copy"}
-
     async def test_a_branch_is_made_whole_or_not_at_all_while_its_source_is_deleted(
         self, store: Store, other: Store
     ) -> None:

@@ -8,13 +8,13 @@ import pytest
 
 from cllm.cli.ask import (
     AUTOMATIC,
-    NO_PROMPT,
     _build_prompt_text,
     _command_line,
     _read_piped_text,
     _split_prompt_and_ref,
     command,
 )
+from cllm.cli.inputs import NO_PROMPT
 from cllm.core.errors import InvalidIdError, UsageError
 
 
