@@ -36,8 +36,12 @@ def all_commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:
         command = main_command(name)
         words = () if name == ASK else (name,)
         yield words, command
-        for inner in getattr(command, "commands", {}).values():
-            yield (*words, inner.name), inner
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for inner_name in command.list_commands(context):
+                inner = command.get_command(context, inner_name)
+                assert inner is not None
+                yield (*words, inner_name), inner
 
 
 COMMAND_LIST = list(all_commands())

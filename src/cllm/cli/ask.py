@@ -215,16 +215,18 @@ def command(**options: Any) -> None:
 
 
 def _manage_conversations(options: dict[str, Any], line: CommandLine) -> None:
-    from cllm.cli import conversations
-
-    context = click.get_current_context()
-    context.obj = line
     if options["list_conversations"]:
-        context.invoke(conversations.list_conversations)
+        from cllm.cli.conversations.list import print_conversations
+
+        print_conversations(line)
     elif options["show_conversation"] is not None:
-        context.invoke(conversations.show, ref=options["show_conversation"])
+        from cllm.cli.conversations.show import print_conversation
+
+        print_conversation(line, options["show_conversation"])
     else:
-        context.invoke(conversations.delete, ref=options["delete_conversation"])
+        from cllm.cli.conversations.delete import delete_conversation
+
+        delete_conversation(line, options["delete_conversation"])
 
 
 def _list_models(line: CommandLine) -> None:

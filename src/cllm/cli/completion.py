@@ -72,6 +72,10 @@ def complete_models(
     return _completion_items(((name, "") for name, _ in model_names(app)), incomplete)
 
 
+ref_argument = click.argument("ref", metavar="ID", shell_complete=complete_conversations)
+optional_ref_argument = click.argument(
+    "ref", metavar="[ID]", required=False, shell_complete=complete_conversations
+)
 model_option = click.option(
     "-m",
     "--model",

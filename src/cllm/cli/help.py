@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from cllm.cli.inputs import LazyGroup
 from cllm.cli.main import ALIASES, ASK, COMMANDS
 
 INDENT = "  "
@@ -108,6 +109,9 @@ def _options(command: click.Command, ctx: click.Context) -> list[click.Option]:
 
 
 def _subcommands(group: click.Group, ctx: click.Context) -> Iterator[tuple[str, str]]:
+    if isinstance(group, LazyGroup):
+        yield from ((name, description) for name, (_, description) in group.rows.items())
+        return
     for name in group.list_commands(ctx):
         command = group.get_command(ctx, name)
         if command is not None:

@@ -2,9 +2,11 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import click
 
@@ -17,6 +19,7 @@ NO_PROMPT = "No prompt provided. Use 'cllm --help' for usage."
 MAX_SYSTEM_BYTES = 16 * 1024 * 1024
 WIDE_HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 PATH = click.Path(path_type=Path)
+T = TypeVar("T")
 
 system_file_option = click.option(
     "--system-file", metavar="PATH", type=PATH, help="Read the system prompt from a file."
@@ -59,6 +62,47 @@ class HelpCommand(click.Command):
 
 class HelpGroup(HelpCommand, click.Group):
     command_class = HelpCommand
+
+
+class LazyGroup(HelpGroup):
+    """A group whose commands are imported when they are used.
+
+    `rows`: the name of each command, its `module:attribute` and its description. The commands also
+    accept their options before their name.
+    """
+
+    def __init__(self, *args: Any, rows: Mapping[str, tuple[str, str]], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.rows = rows
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.rows)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.rows:
+            return None
+        module, _, attribute = self.rows[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = self._find_name(args)
+        moved = args if at is None else [args[at], *args[:at], *args[at + 1 :]]
+        return super().parse_args(ctx, moved)
+
+    def _find_name(self, args: Sequence[str]) -> int | None:
+        """The index of the command's name: the first one that is not the value of an option."""
+        with_value = {
+            name
+            for option in self.params
+            if isinstance(option, click.Option) and not option.is_flag
+            for name in option.opts
+        }
+        before = ("", *args)
+        for at, (previous, word) in enumerate(zip(before, args, strict=False)):
+            if word in self.rows and previous not in with_value:
+                return at
+        return None
 
 
 def current_environment() -> Environment:
@@ -127,3 +171,20 @@ def read_system_option(text: str | None, file: Path | None) -> GivenPrompt | Non
     if not content.strip():
         raise UsageError(f"--system-file {file} is empty; write the system prompt into it.")
     return GivenPrompt(text=content.strip("\n"), source="--system-file", explicit=True)
+
+
+def store_options(function: Callable[..., T]) -> Callable[..., T]:
+    """Add the options that select a store; the function receives them as `line`."""
+
+    @store_option
+    @conversations_path_option
+    @cllm_path_option
+    @trust_option
+    @wraps(function)
+    def run(**options: Any) -> T:
+        names = ("store", "conversations_path")
+        line = command_line(options, {name: options.pop(name) for name in names})
+        del options["cllm_path"], options["trust"]
+        return function(line, **options)
+
+    return run

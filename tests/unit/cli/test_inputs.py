@@ -2,9 +2,17 @@
 
 import os
 
+import click
 import pytest
 
-from cllm.cli.inputs import command_line, current_environment, decode_argument, read_system_option
+from cllm.cli.inputs import (
+    LazyGroup,
+    command_line,
+    current_environment,
+    decode_argument,
+    read_system_option,
+    store_options,
+)
 from cllm.core.errors import UsageError
 
 
@@ -86,3 +94,59 @@ class TestSystemOption:
     def test_a_folder_is_refused(self, tmp_path):
         with pytest.raises(UsageError, match="Is a directory"):
             read_system_option(None, tmp_path)
+
+
+RECEIVED: list[dict[str, object]] = []
+
+
+@click.command(name="inner")
+@click.argument("words", nargs=-1)
+@click.option("--json", "as_json", is_flag=True)
+@store_options
+def inner(line, **options) -> None:
+    RECEIVED.append({"line": line, **options})
+
+
+class TestLazyGroup:
+    @pytest.fixture
+    def run(self):
+        @click.group(
+            cls=LazyGroup, name="g", rows={"inner": (f"{__name__}:inner", "Do it."), "x": ("a", "")}
+        )
+        @click.option("--store")
+        @click.option("--trust", is_flag=True)
+        def group(**_options: object) -> None:
+            """Do nothing."""
+
+        def run(*args: str) -> dict[str, object]:
+            RECEIVED.clear()
+            group.main(list(args), standalone_mode=False)
+            (received,) = RECEIVED
+            return received
+
+        return run
+
+    @pytest.mark.parametrize(
+        "args",
+        [
+            ("--store", "json:a", "--json", "inner", "--trust", "one"),
+            ("inner", "one", "--store", "json:a", "--json", "--trust"),
+            ("--trust", "inner", "one", "--json", "--store=json:a"),
+        ],
+    )
+    def test_options_can_be_before_and_after_the_name(self, run, args):
+        received = run(*args)
+
+        assert received["line"].values == {"store": "json:a"}
+        assert received["line"].trust is True
+        assert (received["as_json"], received["words"]) == (True, ("one",))
+
+    def test_the_value_of_an_option_is_not_the_name(self, run):
+        assert run("--store", "x", "inner")["line"].values == {"store": "x"}
+
+    def test_a_later_name_is_an_argument(self, run):
+        assert run("inner", "x", "inner")["words"] == ("x", "inner")
+
+    def test_an_unknown_name_is_a_usage_error(self, run):
+        with pytest.raises(click.UsageError, match="No such command 'other'"):
+            run("other")

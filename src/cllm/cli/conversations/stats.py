@@ -3,10 +3,12 @@
 import sys
 from typing import Any
 
+import click
 import msgspec
 
 from cllm.app import App
-from cllm.cli import output
+from cllm.cli import completion, output
+from cllm.cli.inputs import HelpCommand, store_options
 from cllm.cli.progress import show_progress
 from cllm.cli.trust import open_app
 from cllm.core.conversation import StoredConversation, Summary
@@ -19,8 +21,23 @@ from cllm.repl.format import pluralize, report_lines
 from cllm.settings.load import CommandLine
 from cllm.window.cache_report import Amount, CacheReport, add_conversation, build_cache_report
 
+HELP = """Print the token usage and cost of one conversation, or of all.
 
-def print_stats(line: CommandLine, ref: str | None, *, as_json: bool) -> None:
+The report includes the tokens read from and written to the provider's cache, the cache misses
+(tokens that should still have been in the cache but were not), the money that the cache saved and
+the cost of the misses. A cost is unknown if the price of the model is unknown."""
+
+
+@click.command(
+    cls=HelpCommand,
+    name="stats",
+    help=HELP,
+    examples=("cllm conversations stats", "cllm conversations stats cats --json"),
+)
+@completion.optional_ref_argument
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@store_options
+def command(line: CommandLine, *, ref: str | None, as_json: bool) -> None:
     app = open_app(line)
     report = app.run(_build_report(app, ref))
     if as_json:

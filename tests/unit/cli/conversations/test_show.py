@@ -1,13 +1,12 @@
-"""The texts of `cllm conversations show` and `list`."""
+"""The texts of `cllm conversations show`."""
 
 from datetime import UTC, datetime
 
 import pytest
 
-from cllm.cli.conversations import _media_text, _message_lines, _summary_columns, _system_text
-from cllm.core.conversation import StoredConversation, Summary, SystemRecord
+from cllm.cli.conversations.show import _media_text, _message_lines, _system_text
+from cllm.core.conversation import StoredConversation, SystemRecord
 from cllm.core.message import Document, Image, plain_message
-from cllm.terminal import align_columns
 
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -60,10 +59,3 @@ def conversation(**fields) -> StoredConversation:
 )
 def test_the_source_of_the_system_prompt(fields, expected):
     assert _system_text(conversation(**fields)) == expected
-
-
-def test_a_summary_line_ends_with_its_last_value():
-    summary = Summary(id="demo", created_at=THEN, updated_at=THEN, message_count=1)
-
-    (line,) = align_columns([_summary_columns(summary)])
-    assert line.endswith("1 message  -")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cllm.cli.stats import _amount_as_json, _as_json
+from cllm.cli.conversations.stats import _amount_as_json, _as_json
 from cllm.window.cache_report import Amount, CacheReport
 
 
