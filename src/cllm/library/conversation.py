@@ -1,6 +1,5 @@
 """`cllm.Conversation`: a handle on one conversation in a store."""
 
-from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any, Literal, Unpack, get_args
 
@@ -13,13 +12,14 @@ from cllm.core.conversation import (
     WindowRecord,
     check_title,
 )
-from cllm.core.errors import ConversationNotFoundError, UsageError
+from cllm.core.errors import ConversationNotFoundError
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, Hits, NewConversation, Store, Tail, UsageSum
+from cllm.engine import edits
 from cllm.engine.request import TurnRequest, TurnStorage
 from cllm.engine.summaries import SummarySaved
 from cllm.engine.transfer import copy_into
-from cllm.history.system_prompt import GivenPrompt, build_branch_opening, choose_system
+from cllm.history.system_prompt import GivenPrompt, choose_system
 from cllm.library import arguments, operations
 from cllm.library.arguments import MessageInput, Parameters
 from cllm.library.loop import asynchronous, synchronous
@@ -209,12 +209,13 @@ class Conversation:
         new = NewConversation(id=arguments.check_ref(ref))
         through = None if at is None else arguments.check_number("at", at)
         await self._close_open_stream()
-        opening = None
+        prompt = None
         if system is not None:
             text = arguments.check_text("system", system)
             prompt = GivenPrompt(text=text, source="system=", explicit=True)
-            opening = build_branch_opening(await self._load(), prompt, now=now())
-        stored = await self._store.branch(self.id, new, at=through, opening=opening)
+        stored = await edits.branch_conversation(
+            self._store, self.id, new, at=through, prompt=prompt, now=now()
+        )
         branch = self.another(stored.id)
         branch.model = branch.system = None
         return branch
@@ -240,41 +241,28 @@ class Conversation:
     async def _undo(self) -> tuple[Message, ...]:
         """Delete the last turn permanently; return its messages."""
         await self._close_open_stream()
-        stored = await self._load()
-        messages = tuple(message for _, _, message in stored.numbered_messages())
-        if not messages:
-            raise UsageError(f"Conversation '{self.id}' has no messages yet.")
-        start = operations.index_messages(messages).turns[-1]
-        await self._store.delete_from(self.id, stored.first_sequence + start)
-        return messages[start:]
+        return await edits.delete_last_turn(self._store, await self._load())
 
     async def _regenerate(self, **parameters: Unpack[Parameters]) -> Answer:
         """Answer the last turn again; the previous answer stays as a variant."""
         checked = arguments.check_parameters("regenerate", parameters)
-        turns = (await self._load()).turns
-        if not turns:
-            raise UsageError(f"Conversation '{self.id}' has no messages yet.")
-        request = self._request(turns[-1].asked, checked)
-        again = request.with_storage(place=turns[-1].place)
+        last = edits.require_last_turn(await self._load())
+        request = self._request(last.input, checked)
+        again = request.with_storage(place=last.turn.place)
         return await read_answer(session().pieces(again, store=self._store))
 
     async def _pin(self, *sequences: int) -> tuple[int, ...]:
         """Include the turns of these messages in every window; return all pins."""
-        return await self._repin(sequences, set.union)
+        return await edits.change_pins(self._store, self.id, add=await self._pinned(sequences))
 
     async def _unpin(self, *sequences: int) -> tuple[int, ...]:
         """Remove pins; return the remaining ones."""
-        return await self._repin(sequences, set.difference)
+        return await edits.change_pins(self._store, self.id, remove=await self._pinned(sequences))
 
-    async def _repin(
-        self, sequences: tuple[int, ...], change: Callable[[set[int], set[int]], set[int]]
-    ) -> tuple[int, ...]:
-        numbers = {arguments.check_number("The message number", one) for one in sequences}
+    async def _pinned(self, sequences: tuple[int, ...]) -> list[int]:
+        numbers = [arguments.check_number("The message number", one) for one in sequences]
         await self._close_open_stream()
-        current = (await self._load()).pins
-        pins = tuple(sorted(change(set(current), numbers)))
-        await self._store.update(self.id, Changes(pins=pins))
-        return pins
+        return numbers
 
     async def _compact(self) -> StandingSummary:
         """Summarise all turns but the newest one, for later windows; the turns stay stored."""

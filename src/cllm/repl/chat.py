@@ -9,12 +9,18 @@ from cllm.core.conversation import StoredConversation, Turn, check_id
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Message, Text, plain_message
 from cllm.core.notice import Notice
-from cllm.core.ports import Changes, NewConversation
+from cllm.core.ports import NewConversation
+from cllm.engine.edits import (
+    branch_conversation,
+    change_pins,
+    delete_last_turn,
+    require_last_turn,
+)
 from cllm.engine.prompt_builder import TRIMMED_CODE, make_trim_notice
 from cllm.engine.request import TurnEvent, TurnInput, TurnRequest, TurnStorage, TurnTarget
 from cllm.engine.tool_rounds import ToolBox
 from cllm.engine.transfer import copy_into
-from cllm.history.system_prompt import GivenPrompt, build_branch_opening, choose_system
+from cllm.history.system_prompt import GivenPrompt, choose_system
 from cllm.repl.format import SessionUsage
 from cllm.repl.screen import Screen
 from cllm.window.strategies import ByTurns
@@ -134,8 +140,12 @@ class Chat:
         if after is not None and after != before:
             self.session_usage = self.session_usage.plus(after.usage, after.cost)
 
-    async def pin(self, numbers: tuple[int, ...]) -> None:
-        await self.app.store.update(self.ref, Changes(pins=numbers))
+    async def pin(self, number: int) -> None:
+        await change_pins(self.app.store, self.ref, add=(number,))
+        await self.reload()
+
+    async def unpin(self, number: int) -> None:
+        await change_pins(self.app.store, self.ref, remove=(number,))
         await self.reload()
 
     def request(self, text: str) -> TurnRequest:
@@ -145,8 +155,8 @@ class Chat:
 
     async def build_regeneration(self) -> TurnRequest:
         """Build the request that repeats the last turn."""
-        turn = await self._unchanged_last_turn()
-        return self.build_request(turn.asked).with_storage(place=turn.place)
+        last = require_last_turn(await self._load_unchanged())
+        return self.build_request(last.input).with_storage(place=last.turn.place)
 
     def build_request(
         self, messages: tuple[Message, ...], exec_commands: tuple[str, ...] = ()
@@ -214,8 +224,8 @@ class Chat:
             raise UsageError("This conversation has no messages yet.")
         return turns[-1]
 
-    async def _unchanged_last_turn(self) -> Turn:
-        """The last turn; raises UsageError if another process changed it."""
+    async def _load_unchanged(self) -> StoredConversation:
+        """The stored conversation; raises UsageError if another process changed its last turn."""
         turn, count = self.last_turn(), self.require_conversation().message_count
         stored = await self.app.store.load(self.ref)
         if stored.message_count != count or stored.turns[-1].messages != turn.messages:
@@ -223,14 +233,13 @@ class Chat:
                 f"Another process changed '{self.ref}'; reload it with /open {self.ref}."
             )
         self.conversation = stored
-        return stored.turns[-1]
+        return stored
 
-    async def undo(self) -> Turn:
-        turn = await self._unchanged_last_turn()
-        first = self.require_conversation().message_count - len(turn.messages) + 1
-        await self.app.store.delete_from(self.ref, first)
+    async def undo(self) -> tuple[Message, ...]:
+        """Delete the last turn; return its messages."""
+        messages = await delete_last_turn(self.app.store, await self._load_unchanged())
         await self.reload()
-        return turn
+        return messages
 
     async def start_next_branch(self) -> str | None:
         """Switch to a branch with the next system prompt; return the ID of the original, or None.
@@ -247,10 +256,11 @@ class Chat:
         system: GivenPrompt | None = None,
     ) -> str:
         """Switch to a branch; return the ID of the original conversation."""
-        parent, parent_ref = self.require_conversation(), self.ref
-        created = NewConversation(id=ref or _automatic_id())
-        opening = None if system is None else build_branch_opening(parent, system, now=now())
-        branch = await self.app.store.branch(self.ref, created, at=at, opening=opening)
+        self.require_conversation()
+        parent_ref, created = self.ref, NewConversation(id=ref or _automatic_id())
+        branch = await branch_conversation(
+            self.app.store, self.ref, created, at=at, prompt=system, now=now()
+        )
         attachments, exec_commands = self.attachments, self.exec_commands
         prompt, named = system or self.system, self.named_model
         self._switch_to(branch.id, branch)

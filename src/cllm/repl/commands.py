@@ -267,8 +267,8 @@ async def regenerate(chat: Chat, _rest: str) -> None:
 
 @command("undo", "", "Delete the last turn permanently.")
 async def undo(chat: Chat, _rest: str) -> None:
-    turn = await chat.undo()
-    text = " ".join(message.text for message in turn.asked)
+    messages = await chat.undo()
+    text = " ".join(message.text for message in messages if message.role == "user")
     chat.screen.note(f"Deleted the last turn: {one_line(text, max_length=MAX_TITLE)}")
 
 
@@ -355,7 +355,7 @@ async def pin(chat: Chat, rest: str) -> None:
     if number in conversation.pins:
         chat.screen.note(f"Message {number} is already pinned.")
         return
-    await chat.pin((*conversation.pins, number))
+    await chat.pin(number)
     chat.screen.note(f"Message {number} is pinned: its turn is always sent.")
 
 
@@ -366,7 +366,7 @@ async def unpin(chat: Chat, rest: str) -> None:
     if number is None or number not in conversation.pins:
         pinned = ", ".join(map(str, conversation.pins)) or "none"
         raise UsageError(f"/unpin needs the number of a pinned message. Pinned: {pinned}.")
-    await chat.pin(tuple(one for one in conversation.pins if one != number))
+    await chat.unpin(number)
     chat.screen.note(f"Message {number} is no longer pinned.")
 
 

@@ -38,7 +38,6 @@ from cllm.wire.errors import MalformedError
 
 MAX_FOUND_CHARACTERS = 10_000
 """Of the text of a message in the results of a search."""
-NOT_STORED = "not kept"
 # Larger work is done in a thread.
 MANY_MESSAGES = 500
 MANY_BYTES = 500_000

@@ -4,11 +4,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from cllm.engine.sent_prompt import PromptView
 from cllm.server.api import views
 from cllm.server.api.health import Status
 from cllm.server.api.models import ModelListView, ModelView
 from cllm.server.api.stored_responses import InputItemsQuery, ResponseQuery
-from cllm.server.api.turns import PromptView
 from cllm.server.api.usage import UsageListView
 from cllm.server.http import parameters
 from cllm.server.http.errors import JSON

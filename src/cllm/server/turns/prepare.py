@@ -423,12 +423,13 @@ async def _find_turn_to_regenerate(
 
     Later tool results belong to the reply that is replaced.
     """
+    from cllm.engine.edits import find_last_turn  # noqa: PLC0415 - only without messages
+
     for tail in TAILS:
         newest = await store.load(conversation_id, owner=owner, tail=tail)
-        for turn in reversed(newest.turns):
-            users = [index for index, message in enumerate(turn.messages) if is_plain_user(message)]
-            if turn.state != "running" and users:
-                return turn, turn.messages[: users[-1] + 1]
+        last = find_last_turn(newest)
+        if last is not None:
+            return last.turn, last.input
     raise _empty_error("The conversation has no reply to regenerate; send at least one message.")
 
 
