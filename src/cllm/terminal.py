@@ -179,6 +179,10 @@ def local_time(moment: datetime) -> str:
         return moment.isoformat()
 
 
+def pluralize(number: int, noun: str, plural: str | None = None) -> str:
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def decode_input(data: bytes) -> tuple[str, str | None]:
     """Decode standard input; a warning if it is not UTF-8. Invalid bytes are replaced."""
     text = data.decode("utf-8", "replace")
@@ -189,11 +193,36 @@ def decode_input(data: bytes) -> tuple[str, str | None]:
 def align_columns(rows: Iterable[Sequence[str]]) -> list[str]:
     """Lines whose columns start below each other; the last column is not padded."""
     cells = [[one_line(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    widths = [max(map(count_cells, column)) for column in zip(*cells, strict=True)]
     return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        "  ".join(
+            cell + " " * (width - count_cells(cell))
+            for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
         for row in cells
     ]
+
+
+def count_cells(text: str) -> int:
+    """The columns of a text on a terminal."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width  # noqa: PLC0415 - rarely needed
+
+    return sum(
+        0 if combining(character) else 1 + (east_asian_width(character) in "WF")
+        for character in text
+    )
+
+
+def cut_cells(text: str, columns: int) -> str:
+    """Cut a text to this number of columns, with an ellipsis."""
+    if count_cells(text) <= columns:
+        return text
+    kept = text[: max(columns - 1, 0)]
+    while kept and count_cells(kept) > columns - 1:
+        kept = kept[:-1]
+    return f"{kept}…"
 
 
 def fits_on_screen(text: str, *, margin: int = 2) -> bool:

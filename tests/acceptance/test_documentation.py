@@ -35,7 +35,10 @@ def all_commands() -> Iterator[click.Command]:
         assert command is not None, name
         yield command
         if isinstance(command, click.Group):
-            yield from command.commands.values()
+            for inner_name in command.list_commands(context):
+                inner = command.get_command(context, inner_name)
+                assert inner is not None, inner_name
+                yield inner
 
 
 def all_flags() -> list[str]:

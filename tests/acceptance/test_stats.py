@@ -134,5 +134,6 @@ def test_the_chat_says_the_same(claude, cllm):
     done = cllm("chat", "demo", stdin=b"One\nTwo\nstats\n").succeeded()
 
     shown = cllm("conversations", "stats", "demo").succeeded().out.splitlines()
-    assert all(line in (done.out + done.err).splitlines() for line in shown[1:])
+    report = shown[1 : shown.index("")]
+    assert all(line in (done.out + done.err).splitlines() for line in report)
     assert any(line.startswith("  read from cache  ") for line in shown)

@@ -25,8 +25,8 @@ FORBIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
     "\U000e0000-\U000e007f]|(?<=[a-z])\u200b"
 )
-# What cllm itself writes: the end of a line on a terminal, and clearing its progress line.
-OWN = re.compile(r"\r+\n|\r\x1b\[K")
+# What cllm itself writes: the end of a line on a terminal, clearing its progress line, and styles.
+OWN = re.compile(r"\r+\n|\r\x1b\[K|\x1b\[[0-9;]*m")
 # What a chat writes: colours, cursor movement, modes. None of them sets a title or clears all.
 CHAT_OWN = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\??[0-9;]*[ABCDHJKhln]|\r|\x1b\[6n|\x08|\x1b\[\d q")
 QUIET = {"TERM": "xterm-256color", "COLUMNS": "200"}

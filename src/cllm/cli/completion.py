@@ -4,6 +4,7 @@ With invalid settings, values are not completed.
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +17,7 @@ from cllm.terminal import one_line
 
 if TYPE_CHECKING:
     from cllm.app import App
+    from cllm.core.ports import ArchiveFilter
 
 HELP = """Print a shell completion script.
 
@@ -40,20 +42,32 @@ def command(shell: str) -> None:
     output.print_exactly(kind(root, {}, "cllm", "_CLLM_COMPLETE").source())
 
 
-def _open_app() -> "App":
+def _open_app(ctx: click.Context) -> "App":
+    """Open the store that the options of the incomplete command select."""
     from cllm.app import App
     from cllm.cli.inputs import current_environment
     from cllm.settings.load import CommandLine, load_settings
 
-    return App(load_settings(current_environment(), CommandLine()))
+    options = ctx.params
+    names = ("store", "conversations_path")
+    line = CommandLine(
+        values={name: options[name] for name in names if options.get(name)},
+        cllm_path=options.get("cllm_path"),
+    )
+    return App(load_settings(current_environment(), line))
 
 
 def complete_conversations(
-    _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ctx: click.Context,
+    _param: click.Parameter,
+    incomplete: str,
+    archive_filter: "ArchiveFilter" = "active",
 ) -> list[CompletionItem]:
     try:
-        app = _open_app()
-        page = app.run(app.store.list_conversations(limit=MAX_CONVERSATIONS))
+        app = _open_app(ctx)
+        page = app.run(
+            app.store.list_conversations(archive_filter=archive_filter, limit=MAX_CONVERSATIONS)
+        )
     except CllmError:
         return []
     titles = ((summary.ref, one_line(summary.title or "")) for summary in page.items)
@@ -61,18 +75,28 @@ def complete_conversations(
 
 
 def complete_models(
-    _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     from cllm.repl.format import model_names
 
     try:
-        app = _open_app()
+        app = _open_app(ctx)
     except CllmError:
         return []
     return _completion_items(((name, "") for name, _ in model_names(app)), incomplete)
 
 
 ref_argument = click.argument("ref", metavar="ID", shell_complete=complete_conversations)
+refs_argument = click.argument(
+    "refs", metavar="ID...", nargs=-1, required=True, shell_complete=complete_conversations
+)
+archived_refs_argument = click.argument(
+    "refs",
+    metavar="ID...",
+    nargs=-1,
+    required=True,
+    shell_complete=partial(complete_conversations, archive_filter="archived"),
+)
 optional_ref_argument = click.argument(
     "ref", metavar="[ID]", required=False, shell_complete=complete_conversations
 )

@@ -4,10 +4,13 @@ import asyncio
 import contextlib
 import os
 import select
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 
-from cllm.terminal import escape, fits_on_screen, make_visible
+from cllm.cli import output
+from cllm.cli.inputs import OptionError
+from cllm.terminal import escape, fits_on_screen, make_visible, one_line
 
 TERMINAL = "/dev/tty"
 YES = ("y", "yes")
@@ -42,6 +45,18 @@ def terminal_confirm() -> Callable[[str, str], Awaitable[bool]] | None:
             stop_event.set()
 
     return confirm
+
+
+def confirm_change(question: str, *, yes: bool) -> bool:
+    """Whether to make a change that cannot be undone; OptionError without a terminal and --yes."""
+    if yes:
+        return True
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        raise OptionError(f"{question} This cannot be undone; to confirm it, add --yes.")
+    if ask_on_terminal(f"{one_line(question)} This cannot be undone. [y/N] "):
+        return True
+    output.note("Nothing was changed.")
+    return False
 
 
 def confirmation_question(command: str, reason: str) -> str:

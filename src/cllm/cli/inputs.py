@@ -42,6 +42,9 @@ trust_option = click.option(
     "--trust", is_flag=True, help="Trust the current directory's Cllmfiles for this run."
 )
 
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+
 
 class OptionError(UsageError):
     """An invalid value of an option, or options that exclude each other; exit code 2."""

@@ -21,13 +21,17 @@ COMMANDS = {
     "completion": ("cllm.cli.completion", "Print a shell completion script."),
     "conversations": (
         "cllm.cli.conversations",
-        "List, show, branch, delete and analyse conversations.",
+        "List, search, show and change conversations.",
     ),
     "db": ("cllm.cli.db", "Inspect, upgrade and downgrade the database of a store."),
     "doctor": ("cllm.cli.doctor", "Check the settings, the provider and the conversations."),
     "init": ("cllm.cli.init", "Create a Cllmfile.yml, optionally from a template."),
     "keys": ("cllm.cli.keys", "Save, list and remove API keys."),
     "models": ("cllm.cli.models", "Download, list and remove local models."),
+    "search": (
+        "cllm.cli.conversations.search",
+        "Search the messages and titles of conversations.",
+    ),
     "serve": ("cllm.cli.serve", "Start the OpenAI- and Anthropic-compatible HTTP server."),
     "templates": ("cllm.cli.templates", "List, print and edit prompt templates."),
     "trust": ("cllm.cli.trust", "Allow a Cllmfile.yml to run commands or redirect requests."),

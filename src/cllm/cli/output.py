@@ -7,13 +7,28 @@ and all other lines are escaped here.
 import contextlib
 import io
 import os
+import shutil
 import sys
+from typing import Any
 
 import click
 
 from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
-from cllm.terminal import PlainPrinter, error_line, escape, escape_stream, make_visible, one_line
+from cllm.terminal import (
+    PlainPrinter,
+    error_line,
+    escape,
+    escape_stream,
+    escape_styled,
+    make_visible,
+    one_line,
+    write_control,
+)
+
+BOLD, DIM, RED, GREEN, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[0m"
+# In characters: the layout of a longer text takes seconds.
+MAX_MARKDOWN = 60_000
 
 
 def prepare_streams() -> None:
@@ -30,6 +45,49 @@ def prepare_streams() -> None:
 def is_on_terminal() -> bool:
     """Whether a person reads both streams, and no pipe or file."""
     return sys.stdout.isatty() and sys.stderr.isatty()
+
+
+def terminal_columns() -> int | None:
+    """The width of the terminal; None if standard output is not a terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def has_styles() -> bool:
+    """Whether standard output shows colours."""
+    environment = os.environ
+    is_usable = environment.get("TERM", "dumb") != "dumb" and not environment.get("NO_COLOR")
+    return sys.stdout.isatty() and is_usable
+
+
+def style(text: str, code: str) -> str:
+    """Style a part of a line for `print_styled`."""
+    return f"{code}{one_line(text)}{PLAIN}" if has_styles() else one_line(text)
+
+
+def print_styled(line: str) -> None:
+    """Print a line whose parts passed `style` or `one_line`."""
+    write_control(sys.stdout, f"{escape_styled(line)}\n")
+
+
+def print_markdown(text: str) -> None:
+    """Print a text: rendered on a terminal, unchanged elsewhere."""
+    columns = terminal_columns()
+    if columns is None or os.environ.get("TERM", "dumb") == "dumb" or len(text) > MAX_MARKDOWN:
+        printer = AnswerPrinter()
+        printer.write(text)
+        printer.end()
+        return
+    from cllm.repl.render import markdown_lines
+
+    for line in markdown_lines(escape(text), columns - 1):
+        print_styled(line)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as indented JSON; times are in ISO 8601."""
+    import msgspec
+
+    print_exactly(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def error(text: str) -> None:

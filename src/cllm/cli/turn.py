@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from types import FrameType
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
@@ -23,7 +24,7 @@ from cllm.app import (
     now,
 )
 from cllm.cli import output
-from cllm.cli.inputs import NO_PROMPT, OptionError
+from cllm.cli.inputs import NO_PROMPT, OptionError, current_environment
 from cllm.cli.main import EXIT_INTERRUPTED
 from cllm.cli.progress import Progress
 from cllm.cli.trust import load_trusted_settings
@@ -56,6 +57,9 @@ from cllm.repl.progress import TurnProgress, describe_reading
 from cllm.settings.load import CommandLine, Environment, Settings
 from cllm.terminal import TerminationSignal
 
+if TYPE_CHECKING:
+    from cllm.engine.edits import EditedMessage
+
 MAX_PRESSES = 2
 FORCE_EXIT_SECONDS = 1.0
 
@@ -85,20 +89,60 @@ class AskOptions(msgspec.Struct, frozen=True, kw_only=True):
 def ask(env: Environment, line: CommandLine, options: AskOptions) -> None:
     settings = load_trusted_settings(env, line)
     options = _apply_template(settings, options)
-    log = None
-    if settings.verbosity > 0 or settings.log_file is not None:
-        from cllm.cli.turn_log import start_logging
-
-        log = start_logging(settings)()
+    log = _start_log(settings)
     app = App(settings, report=Progress(), single_turn=True)
     request = _build_request(app, options)
     with contextlib.ExitStack() as stack:
-        if settings.schema is not None:
-            from cllm.cli.schema import open_checker, require_schema
+        apply_schema = _open_schema(app, stack)
+        asyncio.run(_run_turn(app, apply_schema(request), options, log))
 
-            checker = stack.enter_context(open_checker(settings.schema, env))
-            request = require_schema(checker, request)
-        asyncio.run(_run_turn(app, request, options, log))
+
+def open_turn_app(line: CommandLine) -> App:
+    """Open an app that makes one turn."""
+    settings = load_trusted_settings(current_environment(), line)
+    return App(settings, report=Progress(), single_turn=True)
+
+
+def run_stored_turn(app: App, choose_turn: Callable[[], Awaitable["EditedMessage"]]) -> None:
+    """Send messages in a stored conversation and print the reply; nothing without messages."""
+    log = _start_log(app.settings)
+
+    async def run() -> None:
+        chosen = await choose_turn()
+        if not chosen.input:
+            return
+        options = AskOptions(
+            text="",
+            ref=chosen.conversation,
+            read_only=False,
+            automatic=False,
+            policy="captured",
+        )
+        request = _build_request(app, options).with_input(messages=chosen.input)
+        stored = request.with_storage(place=chosen.place, create=None)
+        await _run_turn(app, apply_schema(stored), options, log)
+
+    with contextlib.ExitStack() as stack:
+        apply_schema = _open_schema(app, stack)
+        asyncio.run(run())
+
+
+def _open_schema(app: App, stack: contextlib.ExitStack) -> Callable[[TurnRequest], TurnRequest]:
+    """Return a function that adds the JSON schema to a request, if one is configured."""
+    settings = app.settings
+    if settings.schema is None:
+        return lambda request: request
+    from cllm.cli.schema import open_checker, require_schema
+
+    return partial(require_schema, stack.enter_context(open_checker(settings.schema, settings.env)))
+
+
+def _start_log(settings: Settings) -> Callable[[TurnEvent], None] | None:
+    if settings.verbosity == 0 and settings.log_file is None:
+        return None
+    from cllm.cli.turn_log import start_logging
+
+    return start_logging(settings)()
 
 
 def _apply_template(settings: Settings, options: AskOptions) -> AskOptions:

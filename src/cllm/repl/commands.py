@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from cllm.core.conversation import Summary, check_id, check_title
+from cllm.core.conversation import check_id, check_title
 from cllm.core.errors import UsageError
-from cllm.core.ports import Changes, Hit
+from cllm.core.ports import Changes
+from cllm.engine.conversation_search import FoundConversation, search_conversations
 from cllm.engine.summaries import SummarySaved, SummaryStarted
 from cllm.files import write_new_file
 from cllm.history.system_prompt import GivenPrompt
@@ -26,7 +27,6 @@ from cllm.repl.format import (
     format_usage,
     last_turn_with_usage,
     pin_lines,
-    pluralize,
     stats_lines,
     tail_lines,
     window_lines,
@@ -34,7 +34,7 @@ from cllm.repl.format import (
 from cllm.repl.screen import wrap_line
 from cllm.repl.turn import run_chat_turn
 from cllm.settings.layers import expand_home
-from cllm.terminal import one_line
+from cllm.terminal import one_line, pluralize
 from cllm.window.cache_report import build_cache_report
 from cllm.wire.conversation_file.codec import encode_conversation
 from cllm.wire.conversation_file.transcript import encode_markdown, transcript_of
@@ -47,7 +47,6 @@ HELP_FOOTER = (
 )
 DEFAULT_LISTED = 20
 MAX_FOUND = 20
-MAX_HITS = 1000
 OPEN_COMMAND = "open them with: cllm chat --store"
 MAX_SHOWN = 60
 MAX_DIGITS = 9
@@ -158,27 +157,22 @@ def show_tail(chat: Chat) -> None:
 async def search(chat: Chat, rest: str) -> None:
     if not rest:
         raise UsageError("/search needs a text: /search TEXT.")
-    page = await chat.app.store.list_conversations(side=True, limit=10**9)
-    hits = await chat.app.store.search(rest, limit=MAX_HITS)
-    best = {hit.conversation: hit for hit in reversed(hits.items)}
-    matches = [
-        (summary, _match_text(summary, best.get(summary.id), rest)) for summary in page.items
-    ]
-    results = [(summary, match) for summary, match in matches if match is not None]
+    results = (await search_conversations(chat.app.store, rest)).items
     shown = results[:MAX_FOUND]
-    heads = format_list_lines(summary for summary, _ in shown)
-    for head, (_, match) in zip(heads, shown, strict=True):
-        chat.screen.print_lines([head, f"    {match}"])
+    heads = format_list_lines(one.summary for one in shown)
+    for head, one in zip(heads, shown, strict=True):
+        chat.screen.print_lines([head, f"    {_match_text(one)}"])
     if len(results) > MAX_FOUND:
         chat.screen.note(f"Only the newest {MAX_FOUND} are shown; there may be more.")
     if not results:
         chat.screen.note(f"No conversation contains '{one_line(rest)}'.")
 
 
-def _match_text(summary: Summary, hit: Hit | None, query: str) -> str | None:
-    if summary.title is not None and query.casefold() in summary.title.casefold():
-        return f"in the title: {one_line(summary.title)}"
-    return None if hit is None else f"{hit.sequence} {hit.role}: {one_line(hit.snippet)}"
+def _match_text(found: FoundConversation) -> str:
+    if found.is_in_title:
+        return f"in the title: {one_line(found.summary.title or '')}"
+    best = found.hits[0]
+    return f"{best.sequence} {best.role}: {one_line(best.snippet)}"
 
 
 @command("model", "[NAME]", "Show the model, or continue with another one.", completes="models")

@@ -11,7 +11,7 @@ from cllm.core.reply import Usage
 from cllm.providers.local.models import list_models
 from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL
 from cllm.stores.registry import redact_password
-from cllm.terminal import align_columns, escape, local_time, one_line
+from cllm.terminal import align_columns, escape, local_time, one_line, pluralize
 from cllm.window.cache_report import Amount, CacheReport, to_amount
 
 SMALL_DOLLARS = 0.01
@@ -68,10 +68,6 @@ def format_amount(amount: Amount) -> str:
         return "unknown"
     unknown = pluralize(amount.unknown, "reply", "replies")
     return f"{format_dollars(amount.dollars)} and {unknown} of unknown price"
-
-
-def pluralize(number: int, noun: str, plural: str | None = None) -> str:
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def format_usage(usage: Usage) -> str:

@@ -10,29 +10,45 @@ from cllm.cli.inputs import (
     trust_option,
 )
 
-HELP = """List, show, branch, delete and analyse conversations.
+HELP = """List, search, show and change conversations.
 
 Options can be before or after the name of the command."""
 EXAMPLES = (
-    "cllm conversations list",
+    "cllm conversations list --since 7d",
     "cllm conversations show cats",
+    "cllm conversations search luna",
     'cllm conversations branch cats --system "You are a vet." --to cats-vet',
 )
+_PACKAGE = "cllm.cli.conversations"
 # Name: `module:attribute` and description, which is the first line of the command's help.
 COMMANDS = {
-    "list": ("cllm.cli.conversations.list:command", "List the conversations, newest first."),
-    "show": ("cllm.cli.conversations.show:command", "Print a conversation."),
-    "branch": ("cllm.cli.conversations.branch:command", "Copy a conversation into a new one."),
+    "list": (f"{_PACKAGE}.list:command", "List the conversations, newest first."),
+    "show": (f"{_PACKAGE}.show:command", "Print a conversation, or the prompt of a turn."),
+    "search": (f"{_PACKAGE}.search:command", "Search the messages and titles of conversations."),
+    "branch": (f"{_PACKAGE}.branch:command", "Copy a conversation into a new one."),
+    "tree": (f"{_PACKAGE}.tree:command", "Print branches and variants as a tree."),
+    "diff": (f"{_PACKAGE}.diff:command", "Compare two conversations, branches or variants."),
+    "undo": (f"{_PACKAGE}.turns:undo", "Delete the last turn permanently."),
+    "regenerate": (
+        f"{_PACKAGE}.turns:regenerate",
+        "Regenerate the last reply; the old one becomes a variant.",
+    ),
+    "edit": (f"{_PACKAGE}.turns:edit", "Replace a message, in a variant or a branch."),
+    "pin": (f"{_PACKAGE}.attributes:pin", "Always send the turns of messages, or list the pins."),
+    "unpin": (f"{_PACKAGE}.attributes:unpin", "Remove pins."),
+    "rename": (f"{_PACKAGE}.attributes:rename", "Set the title of a conversation."),
+    "archive": (f"{_PACKAGE}.attributes:archive", "Hide conversations from lists and searches."),
+    "unarchive": (f"{_PACKAGE}.attributes:unarchive", "Undo `archive`."),
     "delete": (
-        "cllm.cli.conversations.delete:command",
-        "Delete a conversation permanently. Its branches are not deleted.",
+        f"{_PACKAGE}.delete:command",
+        "Delete conversations permanently. Their branches are not deleted.",
     ),
     "stats": (
-        "cllm.cli.conversations.stats:command",
+        f"{_PACKAGE}.stats:command",
         "Print the token usage and cost of one conversation, or of all.",
     ),
     "migrate": (
-        "cllm.cli.conversations.migrate:command",
+        f"{_PACKAGE}.migrate:command",
         "Add data to conversations that an older version of cllm created.",
     ),
 }

@@ -1,46 +1,121 @@
 """`cllm conversations list`."""
 
+import re
 import sys
+from datetime import datetime, timedelta
+from typing import Any
 
 import click
+import msgspec
 
-from cllm.app import run_coroutine
-from cllm.cli import output
-from cllm.cli.inputs import HelpCommand, store_options
+from cllm.app import App, now, run_coroutine
+from cllm.cli import completion, output
+from cllm.cli.conversations.views import print_summaries, summary_fields
+from cllm.cli.inputs import HelpCommand, OptionError, json_option, store_options
 from cllm.cli.trust import open_app
 from cllm.core.conversation import Summary
+from cllm.core.ports import ArchiveFilter, Page
 from cllm.settings.load import CommandLine
-from cllm.terminal import align_columns, local_time, one_line
+from cllm.terminal import one_line
 
+HELP = """List the conversations, newest first.
+
+On a terminal the list is a table that fits its width. --json prints an array of objects, whose
+fields are in docs/reference/cli.md."""
 EXAMPLES = (
-    "cllm conversations list",
+    "cllm conversations list -n 20",
+    "cllm conversations list --since 7d --model gpt-4o",
+    "cllm conversations list --since 2026-11-01 --json",
     "cllm conversations list --source claude-code:compaction --side",
 )
 LIST_COMMAND = "list them with: cllm --list-conversations --store"
+UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+AGE = re.compile(r"(\d{1,6})([mhdw])")
 
 
-@click.command(
-    cls=HelpCommand, name="list", help="List the conversations, newest first.", examples=EXAMPLES
+class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """What to list; `limit` counts the conversations that match."""
+
+    limit: int | None = None
+    model: str | None = None
+    source: str | None = None
+    since: datetime | None = None
+    archive_filter: ArchiveFilter = "active"
+    side: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every conversation is listed, up to the limit."""
+        return self == ListFilter(limit=self.limit, side=self.side)
+
+    def matches(self, summary: Summary) -> bool:
+        model = (summary.model or "").casefold()
+        is_new = self.since is None or summary.updated_at >= self.since
+        return is_new and (self.model is None or self.model.casefold() in model)
+
+
+@click.command(cls=HelpCommand, name="list", help=HELP, examples=EXAMPLES)
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="List at most N conversations.")
+@click.option(
+    "--model",
+    metavar="TEXT",
+    shell_complete=completion.complete_models,
+    help="List only those whose model contains this text.",
 )
 @click.option("--source", metavar="NAME", help="List only those recorded from this client.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    help="List only those updated since: 30m, 24h, 7d, 2w, today, 2026-11-01 or an ISO time.",
+)
+@click.option("--archived", is_flag=True, help="List the archived conversations.")
 @click.option("--side", is_flag=True, help="List side conversations of agents too.")
+@json_option
 @store_options
-def command(line: CommandLine, *, source: str | None, side: bool) -> None:
-    print_conversations(line, source=source, side=side)
+def command(line: CommandLine, *, as_json: bool, archived: bool, **options: Any) -> None:
+    options["since"] = parse_since(options["since"], now())
+    list_filter = ListFilter(archive_filter="archived" if archived else "active", **options)
+    print_conversations(line, list_filter, as_json=as_json)
 
 
 def print_conversations(
-    line: CommandLine, *, source: str | None = None, side: bool = False
+    line: CommandLine, list_filter: ListFilter | None = None, *, as_json: bool = False
 ) -> None:
+    chosen = ListFilter() if list_filter is None else list_filter
     app = open_app(line)
-    page = app.run(app.store.list_conversations(source=source, side=side, limit=sys.maxsize))
+    page = app.run(read_list(app, chosen))
     for notice in page.notices:
         output.warn(notice)
-    for text in align_columns(map(_summary_columns, page.items)):
-        output.print_line(text)
-    if not page.items and source is not None:
-        output.note(f"No conversation was recorded from '{one_line(source)}'.")
-    elif not page.items:
+    if as_json:
+        output.print_json(list(map(summary_fields, page.items)))
+        return
+    print_summaries(page.items)
+    if not page.items:
+        _explain_empty_list(app, chosen)
+
+
+async def read_list(app: App, chosen: ListFilter) -> Page:
+    """Read the conversations that match, newest first."""
+    is_filtered = chosen.model is not None or chosen.since is not None
+    limit = sys.maxsize if chosen.limit is None else chosen.limit
+    page = await app.store.list_conversations(
+        archive_filter=chosen.archive_filter,
+        source=chosen.source,
+        side=chosen.side,
+        limit=sys.maxsize if is_filtered else limit,
+    )
+    items = tuple(filter(chosen.matches, page.items))[:limit]
+    return msgspec.structs.replace(page, items=items)
+
+
+def _explain_empty_list(app: App, chosen: ListFilter) -> None:
+    if chosen.source is not None and chosen == ListFilter(
+        source=chosen.source, limit=chosen.limit, side=chosen.side
+    ):
+        output.note(f"No conversation was recorded from '{one_line(chosen.source)}'.")
+    elif not chosen.is_empty:
+        output.note("No conversation matches these options.")
+    else:
         from cllm.repl.format import empty_list_lines
 
         others = run_coroutine(app.count_other_stores())
@@ -49,7 +124,19 @@ def print_conversations(
         output.note('Start one with: cllm "Hello" --conversation ID')
 
 
-def _summary_columns(summary: Summary) -> tuple[str, ...]:
-    when = local_time(summary.updated_at)
-    count = f"{summary.message_count} message{'' if summary.message_count == 1 else 's'}"
-    return summary.ref, when, count, summary.model or "-", summary.title or ""
+def parse_since(text: str | None, moment: datetime) -> datetime | None:
+    """Return a time before `moment`, or a time in the local time zone."""
+    if text is None:
+        return None
+    match = AGE.fullmatch(text.strip().lower())
+    try:
+        if match is not None:
+            return moment - timedelta(**{UNITS[match[2]]: int(match[1])})
+        if text in ("today", "yesterday"):
+            day = moment.astimezone() - timedelta(days=text == "yesterday")
+            return day.replace(hour=0, minute=0, second=0, microsecond=0)
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        raise OptionError(
+            f"--since needs a time such as 24h, 7d, today or 2026-11-01, not '{one_line(text)}'."
+        ) from None

@@ -4,8 +4,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cllm.cli.conversations.show import _media_text, _message_lines, _system_text
-from cllm.core.conversation import StoredConversation, SystemRecord
+from cllm.cli.conversations.show import (
+    LAST_TURN,
+    _media_text,
+    _message_lines,
+    _system_text,
+    content_text,
+    find_turn,
+    head_lines,
+)
+from cllm.core.conversation import Branch, StoredConversation, SystemRecord, Turn
+from cllm.core.errors import SequenceNotFoundError, TurnNotFoundError, UsageError
 from cllm.core.message import Document, Image, plain_message
 
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -59,3 +68,59 @@ def conversation(**fields) -> StoredConversation:
 )
 def test_the_source_of_the_system_prompt(fields, expected):
     assert _system_text(conversation(**fields)) == expected
+
+
+def make_turn(name: str) -> Turn:
+    messages = (plain_message("user", "Q"), plain_message("assistant", "A"))
+    return Turn(id=name, place=name, state="complete", messages=messages, started_at=THEN)
+
+
+def test_a_turn_is_found_by_number_and_id():
+    stored = StoredConversation(
+        id="demo",
+        created_at=THEN,
+        updated_at=THEN,
+        turns=(make_turn("one"), make_turn("two")),
+        variants=(make_turn("three"),),
+    )
+
+    assert find_turn(stored, LAST_TURN).id == "two"
+    assert find_turn(stored, "2").id == "one"
+    assert find_turn(stored, "three").id == "three"
+    with pytest.raises(SequenceNotFoundError):
+        find_turn(stored, "5")
+    with pytest.raises(TurnNotFoundError):
+        find_turn(stored, "none")
+    with pytest.raises(UsageError, match="no messages yet"):
+        find_turn(conversation(), LAST_TURN)
+
+
+def test_the_head_names_what_is_special():
+    plain = list(head_lines(conversation()))
+    special = list(
+        head_lines(
+            conversation(
+                title="Cats",
+                archived_at=THEN,
+                source="codex",
+                parent=Branch(conversation="pets", sequence=4),
+                variants=(make_turn("a"),),
+            )
+        )
+    )
+
+    assert [line.split(":")[0] for line in special if line not in plain] == [
+        *("Title", "Archived", "Source", "Parent", "Variants")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("Hello", "Hello"),
+        (None, ""),
+        ([{"type": "text", "text": "A"}, {"type": "image_url"}, 3], "A\n[image_url]"),
+    ],
+)
+def test_content_that_is_not_a_text_is_named(content, expected):
+    assert content_text(content) == expected

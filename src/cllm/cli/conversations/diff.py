@@ -1,0 +1,121 @@
+"""`cllm conversations diff`: what two conversations, branches or variants have in common."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from cllm.app import App
+from cllm.cli import completion, output
+from cllm.cli.conversations.paths import MessagePath, load_path
+from cllm.cli.inputs import HelpCommand, json_option, store_options
+from cllm.cli.trust import open_app
+from cllm.core.errors import UsageError
+from cllm.core.message import Message
+from cllm.settings.load import CommandLine
+from cllm.terminal import one_line, pluralize
+
+HELP = """Compare two conversations, branches or variants.
+
+The command prints how many messages are the same, and then the other messages of each. Without B,
+it compares a branch with its parent. A variant is written as ID@N.K, as `tree` prints it."""
+EXAMPLES = ("cllm conversations diff cats cats", "cllm conversations diff cats cats --json")
+
+
+@click.command(cls=HelpCommand, name="diff", help=HELP, examples=EXAMPLES)
+@click.argument("a", metavar="A", shell_complete=completion.complete_conversations)
+@click.argument(
+    "b", metavar="[B]", required=False, shell_complete=completion.complete_conversations
+)
+@json_option
+@store_options
+def command(line: CommandLine, *, a: str, b: str | None, as_json: bool) -> None:
+    app = open_app(line)
+    one, other = app.run(_load_both(app, a, b))
+    common = count_common(one.messages, other.messages)
+    if as_json:
+        sides = {"a": _side_fields(one, common), "b": _side_fields(other, common)}
+        same = _system_text(one) == _system_text(other)
+        output.print_json({"common": common, "same_system_prompt": same, **sides})
+        return
+    _print_difference(one, other, common)
+
+
+async def _load_both(app: App, a: str, b: str | None) -> tuple[MessagePath, MessagePath]:
+    one = await load_path(app.store, a)
+    if b is not None:
+        return one, await load_path(app.store, b)
+    parent = one.conversation.parent
+    if parent is None:
+        raise UsageError(
+            f"Conversation '{one.label}' has no parent; write the second conversation after it."
+        )
+    return await load_path(app.store, parent.conversation), one
+
+
+def count_common(one: Sequence[Message], other: Sequence[Message]) -> int:
+    """The number of equal messages at the start."""
+    pairs = zip(one, other, strict=False)
+    common = 0
+    for mine, theirs in pairs:
+        if mine != theirs and _content(mine) != _content(theirs):
+            break
+        common += 1
+    return common
+
+
+def _content(message: Message) -> Any:
+    try:
+        return message.role, message.json()
+    except (msgspec.MsgspecError, UnicodeError):
+        return message.role, message.raw
+
+
+def _print_difference(one: MessagePath, other: MessagePath, common: int) -> None:
+    counts = [pluralize(len(path.messages), "message") for path in (one, other)]
+    output.print_styled(output.style(f"--- {one.label} ({counts[0]})", output.BOLD))
+    output.print_styled(output.style(f"+++ {other.label} ({counts[1]})", output.BOLD))
+    if _system_text(one) != _system_text(other):
+        _print_side("-", "[system]", _system_text(one), output.RED)
+        _print_side("+", "[system]", _system_text(other), output.GREEN)
+    if common:
+        last = one.messages[common - 1]
+        output.print_line(
+            f"  {pluralize(common, 'common message')}, up to: {common} [{last.role}] "
+            f"{one_line(last.text, max_length=60)}"
+        )
+    else:
+        output.print_line("  no common message")
+    for sign, path, color in (("-", one, output.RED), ("+", other, output.GREEN)):
+        for number, message in enumerate(path.messages[common:], common + 1):
+            _print_side(sign, f"{number} [{message.role}]", message.text, color)
+    if common == len(one.messages) == len(other.messages):
+        output.note("The messages are the same.")
+
+
+def _print_side(sign: str, head: str, text: str, color: str) -> None:
+    for line in _side_lines(head, text):
+        output.print_styled(output.style(f"{sign} {line}".rstrip(), color))
+
+
+def _side_lines(head: str, text: str) -> Iterator[str]:
+    yield head
+    for line in (text or "(no text)").splitlines():
+        yield f"  {line}"
+
+
+def _system_text(path: MessagePath) -> str:
+    prompt = path.conversation.kept_prompt
+    return "" if prompt is None else prompt.text
+
+
+def _side_fields(path: MessagePath, common: int) -> dict[str, Any]:
+    return {
+        "id": path.conversation.id,
+        "label": path.label,
+        "messages": [
+            {"sequence_number": number, "role": message.role, "text": message.text}
+            for number, message in enumerate(path.messages[common:], common + 1)
+        ],
+    }

@@ -1,0 +1,108 @@
+"""`cllm conversations search`, and its short form `cllm search`."""
+
+import click
+
+from cllm.cli import output
+from cllm.cli.conversations.views import summary_columns, summary_fields
+from cllm.cli.inputs import HelpCommand, json_option, store_options
+from cllm.cli.trust import open_app
+from cllm.core.ports import ArchiveFilter, Hit
+from cllm.engine.conversation_search import FoundConversation, search_conversations
+from cllm.settings.load import CommandLine
+from cllm.stores.search import SearchTerm, locate_words, parse_query
+from cllm.terminal import cut_cells, one_line, pluralize
+
+HELP = """Search the messages and titles of conversations.
+
+A message matches if it contains all words, or other forms of English words (`run` finds `running`).
+Chinese and Japanese text matches without spaces. The newest conversations are printed first."""
+EXAMPLES = (
+    "cllm search luna",
+    "cllm conversations search my cat --json",
+)
+DEFAULT_LIMIT = 20
+SHOWN_HITS = 3
+INDENT = "    "
+
+
+@click.command(cls=HelpCommand, name="search", help=HELP, examples=EXAMPLES)
+@click.argument("words", nargs=-1, required=True)
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(min=1),
+    default=DEFAULT_LIMIT,
+    help=f"Print at most N conversations (default {DEFAULT_LIMIT}).",
+)
+@click.option("--archived", is_flag=True, help="Search the archived conversations.")
+@json_option
+@store_options
+def command(
+    line: CommandLine, *, words: tuple[str, ...], limit: int, archived: bool, as_json: bool
+) -> None:
+    query = " ".join(words)
+    terms = parse_query(query)
+    app = open_app(line)
+    archive_filter: ArchiveFilter = "archived" if archived else "active"
+    found = app.run(search_conversations(app.store, query, archive_filter=archive_filter))
+    for notice in found.notices:
+        output.warn(notice)
+    shown = found.items[:limit]
+    if as_json:
+        output.print_json(list(map(found_fields, shown)))
+        return
+    for one in shown:
+        _print_found(one, terms)
+    if len(found.items) > limit:
+        output.note(
+            f"{pluralize(len(found.items) - limit, 'older conversation')} not shown; "
+            "use -n to print more."
+        )
+    if not found.items:
+        output.note(f"No conversation contains '{one_line(query)}'.")
+
+
+def found_fields(found: FoundConversation) -> dict[str, object]:
+    return {
+        **summary_fields(found.summary),
+        "in_title": found.is_in_title,
+        "matches": [_hit_fields(hit) for hit in found.hits],
+    }
+
+
+def _hit_fields(hit: Hit) -> dict[str, object]:
+    return {
+        "sequence_number": hit.sequence,
+        "role": hit.role,
+        "snippet": hit.snippet,
+        "relevance": hit.relevance,
+        "created_at": hit.created_at,
+    }
+
+
+def _print_found(found: FoundConversation, terms: tuple[SearchTerm, ...]) -> None:
+    ref, when, count, _, title = summary_columns(found.summary)
+    head = output.style(ref, output.BOLD)
+    shown_title = one_line(title)
+    columns = output.terminal_columns()
+    if columns is not None:
+        shown_title = cut_cells(shown_title, max(columns - len(f"{ref}  {when}  {count}  "), 16))
+    output.print_styled(f"{head}  {when}  {count}  {shown_title}".rstrip())
+    for hit in found.hits[:SHOWN_HITS]:
+        line = f"{hit.sequence} {hit.role}: {one_line(hit.snippet)}"
+        if columns is not None:
+            line = cut_cells(line, columns - len(INDENT))
+        output.print_styled(INDENT + mark_words(line, terms))
+    more = len(found.hits) - SHOWN_HITS
+    if more > 0:
+        output.print_line(f"{INDENT}… and {pluralize(more, 'more message')}")
+
+
+def mark_words(line: str, terms: tuple[SearchTerm, ...]) -> str:
+    """Style the words of the query."""
+    parts: list[str] = []
+    last = 0
+    for start, end in locate_words(line, terms):
+        parts += (line[last:start], output.style(line[start:end], output.BOLD))
+        last = end
+    return "".join((*parts, line[last:]))

@@ -1,0 +1,197 @@
+"""`cllm conversations tree`: branches and variants as a tree."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from cllm.app import App
+from cllm.cli import completion, output
+from cllm.cli.conversations.paths import number_variants
+from cllm.cli.conversations.views import summary_fields
+from cllm.cli.inputs import HelpCommand, json_option, store_options
+from cllm.cli.trust import open_app
+from cllm.core.conversation import StoredConversation, Summary
+from cllm.settings.load import CommandLine
+from cllm.terminal import cut_cells, local_time, one_line, pluralize
+
+HELP = """Print branches and variants as a tree.
+
+With ID, the tree is that of the conversation's family, with the variants of its turns. Without ID,
+the command prints every conversation that has branches. A variant such as cats@3.1 is the first
+variant of the turn that starts with message 3; `diff` accepts it."""
+EXAMPLES = ("cllm conversations tree cats", "cllm conversations tree")
+MIDDLE, LAST, LINE, SPACE = "├─ ", "└─ ", "│  ", "   "
+
+
+class TreeVariant(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn off the default path; `text` is the start of its reply."""
+
+    label: str
+    sequence_number: int
+    turn_id: str
+    model: str | None
+    state: str
+    text: str
+
+
+class TreeNode(msgspec.Struct, frozen=True, kw_only=True):
+    summary: Summary
+    variants: tuple[TreeVariant, ...] = ()
+    branches: tuple["TreeNode", ...] = ()
+
+
+@click.command(cls=HelpCommand, name="tree", help=HELP, examples=EXAMPLES)
+@completion.optional_ref_argument
+@json_option
+@store_options
+def command(line: CommandLine, *, ref: str | None, as_json: bool) -> None:
+    app = open_app(line)
+    nodes = app.run(_read_trees(app, ref))
+    if as_json:
+        output.print_json(list(map(_node_fields, nodes)))
+        return
+    columns = output.terminal_columns()
+    for node in nodes:
+        for text in tree_lines(node, selected=ref):
+            output.print_line(text if columns is None else cut_cells(text, columns))
+    if not nodes:
+        output.note("No conversation has branches; create one with: cllm conversations branch ID")
+
+
+async def _read_trees(app: App, ref: str | None) -> list[TreeNode]:
+    page = await app.store.list_conversations(archive_filter="all", side=True, limit=sys.maxsize)
+    summaries = {summary.id: summary for summary in page.items}
+    children = find_children(summaries)
+    if ref is None:
+        roots = [one for one in summaries.values() if not _has_parent(one, summaries)]
+        return [_build_node(root, children, {}) for root in roots if root.id in children]
+    chosen = await app.store.summary(ref)
+    summaries.setdefault(chosen.id, chosen)
+    root = find_root(chosen, summaries)
+    family = list(_list_family(root, children, set()))
+    loaded = {one.id: await app.store.load(one.id) for one in family}
+    return [_build_node(root, children, loaded)]
+
+
+def find_children(summaries: Mapping[str, Summary]) -> dict[str, list[Summary]]:
+    """The branches of each conversation, by the message where they start."""
+    children: dict[str, list[Summary]] = {}
+    for summary in summaries.values():
+        if summary.parent is not None and _has_parent(summary, summaries):
+            children.setdefault(summary.parent.conversation, []).append(summary)
+    for branches in children.values():
+        branches.sort(key=lambda one: (one.parent and one.parent.sequence, one.created_at))
+    return children
+
+
+def find_root(summary: Summary, summaries: Mapping[str, Summary]) -> Summary:
+    """The first ancestor that exists; a circle of parents ends the search."""
+    seen = {summary.id}
+    while summary.parent is not None and _has_parent(summary, summaries):
+        parent = summaries[summary.parent.conversation]
+        if parent.id in seen:
+            break
+        seen.add(parent.id)
+        summary = parent
+    return summary
+
+
+def _has_parent(summary: Summary, summaries: Mapping[str, Summary]) -> bool:
+    return summary.parent is not None and summary.parent.conversation in summaries
+
+
+def _list_family(
+    summary: Summary, children: Mapping[str, Sequence[Summary]], seen: set[str]
+) -> Iterator[Summary]:
+    if summary.id in seen:
+        return
+    seen.add(summary.id)
+    yield summary
+    for child in children.get(summary.id, ()):
+        yield from _list_family(child, children, seen)
+
+
+def _build_node(
+    summary: Summary,
+    children: Mapping[str, Sequence[Summary]],
+    loaded: Mapping[str, StoredConversation],
+    above: frozenset[str] = frozenset(),
+) -> TreeNode:
+    here = above | {summary.id}
+    conversation = loaded.get(summary.id)
+    return TreeNode(
+        summary=summary,
+        variants=() if conversation is None else tuple(_list_variants(conversation)),
+        branches=tuple(
+            _build_node(child, children, loaded, here)
+            for child in children.get(summary.id, ())
+            if child.id not in here
+        ),
+    )
+
+
+def _list_variants(conversation: StoredConversation) -> Iterator[TreeVariant]:
+    for (first, number), turn in number_variants(conversation).items():
+        replies = [message.text for message in turn.messages if message.role == "assistant"]
+        yield TreeVariant(
+            label=f"{conversation.ref}@{first}.{number}",
+            sequence_number=first,
+            turn_id=turn.id,
+            model=turn.model,
+            state=turn.state,
+            text=" ".join(replies),
+        )
+
+
+def tree_lines(node: TreeNode, *, selected: str | None = None) -> Iterator[str]:
+    yield _conversation_text(node.summary, selected)
+    yield from _inner_lines(node, "", selected)
+
+
+def _inner_lines(node: TreeNode, indent: str, selected: str | None) -> Iterator[str]:
+    """Variants and branches in the order of the messages where they start."""
+    inner: list[TreeVariant | TreeNode] = [*node.variants, *node.branches]
+    inner.sort(key=_position)
+    for index, one in enumerate(inner):
+        is_last = index == len(inner) - 1
+        head = indent + (LAST if is_last else MIDDLE)
+        if isinstance(one, TreeVariant):
+            text = one_line(one.text) or one.state
+            yield f"{head}{one.label}  variant, {one.model or '-'}: {text}"
+            continue
+        parent = one.summary.parent
+        start = "" if parent is None else f"  {_start_text(parent.kind, parent.sequence)}"
+        yield f"{head}{_conversation_text(one.summary, selected, start)}"
+        yield from _inner_lines(one, indent + (SPACE if is_last else LINE), selected)
+
+
+def _position(one: TreeVariant | TreeNode) -> int:
+    if isinstance(one, TreeVariant):
+        return one.sequence_number
+    return 0 if one.summary.parent is None else one.summary.parent.sequence
+
+
+def _start_text(kind: str, sequence: int) -> str:
+    if kind != "branch":
+        return f"{kind} at {sequence}"
+    return f"after {sequence}" if sequence else "without shared messages"
+
+
+def _conversation_text(summary: Summary, selected: str | None, start: str = "") -> str:
+    mark = "* " if selected in (summary.ref, summary.id) else ""
+    archived = ", archived" if summary.archived_at is not None else ""
+    title = one_line(summary.title or "")
+    count = pluralize(summary.message_count, "message")
+    when = local_time(summary.updated_at)
+    return f"{mark}{summary.ref}{start}  {count}, {when}{archived}  {title}".rstrip()
+
+
+def _node_fields(node: TreeNode) -> dict[str, Any]:
+    return {
+        **summary_fields(node.summary),
+        "variants": node.variants,
+        "branches": list(map(_node_fields, node.branches)),
+    }

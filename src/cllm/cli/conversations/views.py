@@ -1,0 +1,84 @@
+"""Conversations as JSON, with the field names of the server's API, and as lines of a list."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cllm.cli import output
+from cllm.core.conversation import Branch, Summary
+from cllm.terminal import align_columns, count_cells, cut_cells, local_time, one_line, pluralize
+
+HEADINGS = ("ID", "UPDATED", "MESSAGES", "MODEL", "TITLE")
+MAX_MODEL_CELLS = 24
+MIN_TITLE_CELLS = 16
+
+
+def summary_fields(summary: Summary) -> dict[str, Any]:
+    return {
+        "id": summary.id,
+        "name": summary.name,
+        "title": summary.title,
+        "model": summary.model,
+        "message_count": summary.message_count,
+        "created_at": summary.created_at,
+        "updated_at": summary.updated_at,
+        "archived_at": summary.archived_at,
+        "source": summary.source,
+        "side": summary.is_side,
+        "parent": None if summary.parent is None else parent_fields(summary.parent),
+        "metadata": summary.metadata,
+    }
+
+
+def parent_fields(parent: Branch) -> dict[str, Any]:
+    return {
+        "conversation_id": parent.conversation,
+        "sequence_number": parent.sequence,
+        "kind": parent.kind,
+    }
+
+
+def print_summaries(summaries: Sequence[Summary]) -> None:
+    """Print a list: on a terminal a table that fits its width, elsewhere whole lines."""
+    columns = output.terminal_columns()
+    if columns is None or not summaries:
+        for line in align_columns(map(summary_columns, summaries)):
+            output.print_line(line)
+        return
+    heading, *lines = table_lines(summaries, columns)
+    output.print_styled(output.style(heading, output.DIM))
+    for line in lines:
+        output.print_line(line)
+
+
+def summary_columns(summary: Summary) -> tuple[str, ...]:
+    when, count = local_time(summary.updated_at), pluralize(summary.message_count, "message")
+    return summary.ref, when, count, summary.model or "-", summary.title or ""
+
+
+def table_lines(summaries: Iterable[Summary], columns: int) -> list[str]:
+    """The lines with headings; long titles and models are cut."""
+    rows = [_table_row(summary) for summary in summaries]
+    widths = [max(map(count_cells, cells)) for cells in zip(HEADINGS, *rows, strict=True)]
+    room = columns - sum(widths[:-1]) - 2 * (len(widths) - 1)
+    if room < MIN_TITLE_CELLS:
+        # A narrow terminal shows the title instead of the model.
+        rows = [(*row[:3], row[4]) for row in rows]
+        room += widths[3] + 2
+        return _fit((*HEADINGS[:3], HEADINGS[4]), rows, room)
+    return _fit(HEADINGS, rows, room)
+
+
+def _fit(headings: Sequence[str], rows: Iterable[Sequence[str]], room: int) -> list[str]:
+    cut = [(*row[:-1], cut_cells(row[-1], max(room, MIN_TITLE_CELLS))) for row in rows]
+    return align_columns([headings, *cut])
+
+
+def _table_row(summary: Summary) -> tuple[str, ...]:
+    model = one_line((summary.model or "-").rpartition("/")[2])
+    return (
+        one_line(summary.ref),
+        local_time(summary.updated_at),
+        f"{summary.message_count:,}",
+        cut_cells(model, MAX_MODEL_CELLS),
+        one_line(summary.title or ""),
+    )
