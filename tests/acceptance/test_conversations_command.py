@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from tests.command import Result
 from tests.server_process import open_empty_store
 
 FILES, DATABASES = ("json",), ("sqlite", "postgresql")
@@ -36,7 +38,7 @@ def ask(cllm, store):
     return ask
 
 
-def read_json(result):
+def read_json(result: Result) -> Any:
     return json.loads(result.succeeded().out)
 
 

@@ -4,6 +4,7 @@ An untrusted Cllmfile is an error. On a terminal, cllm shows its settings and as
 """
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,8 +74,16 @@ def build_settings_with_warnings(
 
 def open_app(line: CommandLine) -> "App":
     from cllm.app import App
+    from cllm.stores import progress
 
+    progress.show_progress.set(_show_progress)
     return App(load_trusted_settings(current_environment(), line))
+
+
+def _show_progress(items: Iterable[str], name: str, total: int) -> Iterable[str]:
+    from cllm.cli.progress import show_progress
+
+    return show_progress(items, name, total=total)
 
 
 def load_trusted_layers(env: Environment, line: CommandLine) -> LayeredSettings:

@@ -1,7 +1,7 @@
 """Lists, searches and usage sums of stores without an index."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import TypeVar
@@ -14,6 +14,8 @@ from cllm.core.ports import ArchiveFilter, CallRecord, Hits, Page, UsageBy, Usag
 from cllm.stores.pagination import build_page, matches_filter
 from cllm.stores.search import (
     MAX_RANKED,
+    SearchMatch,
+    SearchTerm,
     build_ranked_hits,
     find_matches,
     parse_query,
@@ -84,15 +86,21 @@ class ScannedLists(ABC):
         offset: int = 0,
     ) -> Hits:
         words = parse_query(query)
+        newest, notices = await self._find_newest(words, owner, archive_filter)
+        hits = build_ranked_hits(newest, words, limit=limit, offset=offset)
+        return msgspec.structs.replace(hits, notices=notices)
 
-        def find(conversations: Iterable[StoredConversation]) -> Hits:
+    async def _find_newest(
+        self, words: Sequence[SearchTerm], owner: str, archive_filter: ArchiveFilter
+    ) -> tuple[list[SearchMatch], tuple[Notice, ...]]:
+        """The newest matches, one more than MAX_RANKED if there are more."""
+
+        def find(conversations: Iterable[StoredConversation]) -> list[SearchMatch]:
             matching = (each for each in conversations if matches_filter(each, archive_filter))
             matches = (match for each in matching for match in find_matches(each, words))
-            newest = sort_newest(matches)[: MAX_RANKED + 1]
-            return build_ranked_hits(newest, words, limit=limit, offset=offset)
+            return sort_newest(matches)[: MAX_RANKED + 1]
 
-        hits, notices = await self._scan(owner, find)
-        return msgspec.structs.replace(hits, notices=notices)
+        return await self._scan(owner, find)
 
     async def usage(
         self,

@@ -187,6 +187,18 @@ def highlight_words(snippet: str, words: Sequence[SearchTerm]) -> str:
     return "".join((*parts, escape(snippet[last:])))
 
 
+def build_match(words: Sequence[SearchTerm], *more: str) -> str:
+    """The FTS5 query for all words and more terms. Terms contain no quotation marks."""
+    return " AND ".join((*map(_quote_term, words), *(f'"{term}"' for term in more)))
+
+
+def _quote_term(word: SearchTerm) -> str:
+    if word.prefix:
+        return f'"{word.text}"*'
+    quoted = " OR ".join(f'"{text}"' for text in word.alternatives)
+    return f"({quoted})" if word.forms else quoted
+
+
 def owner_term(owner: str) -> str:
     """A term of every message of the owner and of no text, so that a search scans one owner."""
     return "_" + hashlib.blake2b(owner.encode(errors="surrogatepass"), digest_size=8).hexdigest()

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from cllm.core.errors import SequenceNotFoundError, UsageError
 from cllm.core.message import Image, Message, Text, plain_message
@@ -44,13 +45,9 @@ async def open_store(*turns: tuple[Message, ...], failed: frozenset[int] = froze
         start = TurnStart(id=f"t{number}", messages=messages[:1])
         lease = await store.begin_turn("cats", start)
         state = "failed" if number in failed else "complete"
-        changes = {"messages": messages, "state": state, "ended_at": THEN}
-        await store.finish_turn(lease, type(lease.turn)(**{**fields_of(lease.turn), **changes}))
+        ended = replace(lease.turn, messages=messages, state=state, ended_at=THEN)
+        await store.finish_turn(lease, ended)
     return store
-
-
-def fields_of(turn) -> dict[str, object]:
-    return {name: getattr(turn, name) for name in turn.__struct_fields__}
 
 
 async def texts(store, ref: str = "cats") -> list[str]:

@@ -6,7 +6,7 @@ but not written.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -41,6 +41,8 @@ from cllm.wire.conversation_file.turn_records import Remainder
 
 SUFFIX = ".json"
 LOCK_FOLDER = ".locks"
+SEARCH_FOLDER = "search"
+"""Of the cache folder, with the index of texts."""
 
 
 class FileBefore(NamedTuple):
@@ -89,9 +91,11 @@ class JsonFolder:
         # The turn may have ended between the two calls.
         return edits.mark_interrupted(self.read(key).conversation)
 
-    def read_all(self, notices: list[Notice]) -> Iterator[StoredConversation]:
-        """Every readable conversation; each unreadable one adds a notice."""
-        for key in self._list_keys():
+    def read_all(
+        self, notices: list[Notice], keys: Sequence[str] | None = None
+    ) -> Iterator[StoredConversation]:
+        """These conversations, or all; each unreadable one adds a notice."""
+        for key in self._list_keys() if keys is None else keys:
             try:
                 yield self.read(key).conversation
             except ConversationNotFoundError:
@@ -117,10 +121,23 @@ class JsonFolder:
             data, conversation_id=key, path=str(self._path(key)), modified_at=modified_at
         )
 
-    def summaries(self) -> tuple[list[Summary], tuple[Notice, ...]]:
+    def read_with_summary(self, key: str) -> tuple[Summary, StoredConversation]:
+        data, modified_at = self._read_bytes(key)
+        path = str(self._path(key))
+        summary = decode_summary(data, conversation_id=key, path=path, modified_at=modified_at)
+        stored = decode_conversation(data, conversation_id=key, path=path, modified_at=modified_at)
+        return summary, stored.conversation
+
+    def count_files(self) -> int:
+        return len(self._list_files())
+
+    def summaries(
+        self, keys: Sequence[str] | None = None
+    ) -> tuple[list[Summary], tuple[Notice, ...]]:
+        """The summaries of these files, or of all; each unreadable file adds a notice."""
         summaries: list[Summary] = []
         notices: list[Notice] = []
-        for key in self._list_keys():
+        for key in self._list_keys() if keys is None else keys:
             try:
                 summaries.append(self.summary(key))
             except ConversationNotFoundError:

@@ -4,11 +4,8 @@ The index is a file in the cache folder. If that cannot be used, it is in memory
 results. A conversation file is read before it is returned, so that a manual edit wins.
 """
 
-import os
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -21,8 +18,9 @@ from cllm.core.errors import (
     StoreUnavailableError,
 )
 from cllm.core.ports import PathMatch
+from cllm.stores.json.file_index import IndexAccess, UnusableIndexError, find_index_path
 from cllm.stores.json.folder import JsonFolder
-from cllm.stores.json.path_index import PathIndex, is_damage, remove_index
+from cllm.stores.json.path_index import PathIndex
 from cllm.stores.path_matches import is_searched, select_newest
 from cllm.stores.views import build_summary
 from cllm.wire.path_digest import digest_turns
@@ -36,13 +34,20 @@ class JsonPaths:
 
     def __init__(self, folder: JsonFolder, *, cache: Path | None) -> None:
         self._folder = folder
-        self._path = None if cache is None else _index_path(cache, folder.path)
-        self._index: PathIndex | None = None
+        self._access: IndexAccess[PathIndex] | None = None
+        if cache is not None:
+            path = find_index_path(cache, INDEX_FOLDER, folder.path)
+            self._access = IndexAccess(path, PathIndex)
+        self._in_memory: PathIndex | None = None
         self._guard = Lock()
 
     def close(self) -> None:
+        if self._access is not None:
+            self._access.close()
         with self._guard:
-            self._close_index()
+            index, self._in_memory = self._in_memory, None
+            if index is not None:
+                index.close()
 
     def find(
         self, digests: Sequence[bytes], *, family: str | None, side: bool, any_ids: bool
@@ -83,37 +88,13 @@ class JsonPaths:
             index.refresh(states, self._read)
             return find(index)
 
+        if self._access is not None:
+            with suppress(UnusableIndexError):
+                return self._access.use(search)
         with self._guard:
-            return self._with_index(search)
-
-    def _with_index(self, work: Callable[[PathIndex], T]) -> T:
-        """Do the work with the file, with a new file if it is damaged, or else in memory."""
-        can_repair = self._path is not None
-        while self._path is not None:
-            try:
-                return work(self._open_index())
-            except sqlite3.Error as error:
-                self._close_index()
-                if can_repair and is_damage(error):
-                    can_repair = False
-                    with suppress(OSError):
-                        remove_index(self._path)
-                else:
-                    self._path = None
-            except OSError:
-                self._path = None
-        return work(self._open_index())
-
-    def _open_index(self) -> PathIndex:
-        if self._index is None:
-            self._index = PathIndex(self._path)
-        return self._index
-
-    def _close_index(self) -> None:
-        index, self._index = self._index, None
-        if index is not None:
-            with suppress(sqlite3.Error):
-                index.close()
+            if self._in_memory is None:
+                self._in_memory = PathIndex(None)
+            return search(self._in_memory)
 
     def _read_each(self, keys: Iterable[str]) -> Iterator[StoredConversation]:
         """Skip unreadable files, as lists do; these report them."""
@@ -128,8 +109,3 @@ class JsonPaths:
             return self._folder.read_settled(key)
         except (BrokenConversationError, ConversationNotFoundError):
             return None
-
-
-def _index_path(cache: Path, folder: Path) -> Path:
-    name = blake2b(os.fsencode(os.path.realpath(folder)), digest_size=16).hexdigest()
-    return cache / INDEX_FOLDER / f"{name}.sqlite3"

@@ -21,6 +21,7 @@ from cllm.core.errors import (
 )
 from cllm.core.notice import Notice
 from cllm.core.ports import (
+    ArchiveFilter,
     Clock,
     Lease,
     NewConversation,
@@ -31,7 +32,7 @@ from cllm.core.ports import (
 )
 from cllm.stores import edits
 from cllm.stores.edits import Change, EditingStore, ReadScope
-from cllm.stores.json.folder import FileBefore, JsonFolder
+from cllm.stores.json.folder import SEARCH_FOLDER, FileBefore, JsonFolder
 from cllm.stores.leases import poll_sync
 from cllm.stores.lists import ScannedLists
 from cllm.stores.locks import Lock
@@ -39,9 +40,13 @@ from cllm.stores.views import select_tail
 
 if TYPE_CHECKING:
     from cllm.stores.json.paths import JsonPaths
+    from cllm.stores.json.texts import JsonTexts
+    from cllm.stores.search import SearchMatch, SearchTerm
 
 P = ParamSpec("P")
 T = TypeVar("T")
+MIN_INDEXED_FILES = 200
+"""Reading fewer files takes less time than an index, and creates nothing in the cache folder."""
 
 
 class Offload(Protocol):
@@ -64,7 +69,8 @@ class JsonFileStore(ScannedLists, EditingStore):
     """A folder of conversation files, all of the owner `local`.
 
     `patience`: the seconds that an edit waits for a running turn. `cache`: the user's cache folder
-    of cllm, for the index of path digests; None: the index is in memory.
+    of cllm, for the indexes of the files; None: path digests are in memory, and a search reads all
+    files.
     """
 
     def __init__(
@@ -83,6 +89,7 @@ class JsonFileStore(ScannedLists, EditingStore):
         self._patience = patience
         self._leases: dict[str, _LeaseEntry] = {}
         self._opened_paths: JsonPaths | None = None
+        self._opened_texts: JsonTexts | None = None
 
     async def begin_turn(
         self,
@@ -163,7 +170,42 @@ class JsonFileStore(ScannedLists, EditingStore):
         return await self._offload(self._folder.summary, _check_owner(ref, owner))
 
     async def _summaries(self, owner: str) -> tuple[Iterable[Summary], tuple[Notice, ...]]:
-        return await self._offload(self._folder.summaries) if owner == LOCAL_OWNER else ((), ())
+        return await self._offload(self._list_summaries) if owner == LOCAL_OWNER else ((), ())
+
+    def _list_summaries(self) -> tuple[list[Summary], tuple[Notice, ...]]:
+        return self._with_texts(lambda texts: texts.list_summaries(), self._folder.summaries)
+
+    async def _find_newest(
+        self, words: Sequence["SearchTerm"], owner: str, archive_filter: ArchiveFilter
+    ) -> tuple[list["SearchMatch"], tuple[Notice, ...]]:
+        if owner != LOCAL_OWNER:
+            return [], ()
+        scan = super()._find_newest
+
+        def find() -> "tuple[list[SearchMatch], tuple[Notice, ...]] | None":
+            return self._with_texts(lambda texts: texts.search(words, archive_filter), lambda: None)
+
+        found = await self._offload(find)
+        return await scan(words, owner, archive_filter) if found is None else found
+
+    def _with_texts(self, work: Callable[["JsonTexts"], T], instead: Callable[[], T]) -> T:
+        """Use the index if the folder is large; read all files if it cannot be used."""
+        if self._cache is None or self._folder.count_files() < MIN_INDEXED_FILES:
+            return instead()
+        from cllm.stores.json.file_index import UnusableIndexError  # noqa: PLC0415
+
+        try:
+            return work(self._open_texts())
+        except UnusableIndexError:
+            return instead()
+
+    def _open_texts(self) -> "JsonTexts":
+        if self._opened_texts is None:
+            from cllm.stores.json.texts import JsonTexts  # noqa: PLC0415 - imports sqlite3
+
+            assert self._cache is not None  # noqa: S101
+            self._opened_texts = JsonTexts(self._folder, cache=self._cache)
+        return self._opened_texts
 
     async def _scan(
         self, owner: str, work: Callable[[Iterable[StoredConversation]], T]
@@ -178,6 +220,8 @@ class JsonFileStore(ScannedLists, EditingStore):
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         key = self._check_exists(ref, owner)
         await self._run_locked(key, self._folder.delete, key)
+        if self._cache is not None and (self._cache / SEARCH_FOLDER).is_dir():
+            await self._offload(self._open_texts().forget, key)
 
     async def branch(
         self,
@@ -231,6 +275,8 @@ class JsonFileStore(ScannedLists, EditingStore):
         self._leases.clear()
         if self._opened_paths is not None:
             self._opened_paths.close()
+        if self._opened_texts is not None:
+            self._opened_texts.close()
 
     def _check_exists(self, ref: str, owner: str) -> str:
         """The id, so that no lock file is created for a missing conversation."""

@@ -15,7 +15,13 @@ from cllm.core.conversation import LOCAL_OWNER, Summary
 from cllm.core.notice import Notice
 from cllm.core.ports import ArchiveFilter, Hits, Page, PathMatch, UsageBy, UsageSum
 from cllm.stores.pagination import check_page_size, decode_cursor, encode_cursor
-from cllm.stores.search import SearchMatch, SearchTerm, build_ranked_hits, owner_term, parse_query
+from cllm.stores.search import (
+    SearchMatch,
+    build_match,
+    build_ranked_hits,
+    owner_term,
+    parse_query,
+)
 from cllm.stores.sql.paths import decode_matches, search_digests
 from cllm.stores.sql.rows import (
     SUMMARY_COLUMNS,
@@ -144,7 +150,9 @@ class SqliteLists(SqliteBase):
         words = parse_query(query)
 
         def read(db: sqlite3.Connection) -> Hits:
-            rows = fetch_rows(db, sql.SEARCH[archive_filter], (_build_match(words, owner), owner))
+            rows = fetch_rows(
+                db, sql.SEARCH[archive_filter], (build_match(words, owner_term(owner)), owner)
+            )
             matches: list[SearchMatch] = []
             notices: list[Notice] = []
             rows.reverse()
@@ -283,16 +291,3 @@ def _decode_match(row: Row, matches: list[SearchMatch], notices: list[Notice]) -
     matches.append(match)
     if isinstance(conversation, bytes) or isinstance(title, bytes):
         notices.append(damaged_conversation_notice(match.conversation))
-
-
-def _build_match(words: Sequence[SearchTerm], owner: str) -> str:
-    """The FTS5 query. Terms contain no quotation marks."""
-    terms = (_quote_term(word) for word in words)
-    return " AND ".join((*terms, f'"{owner_term(owner)}"'))
-
-
-def _quote_term(word: SearchTerm) -> str:
-    if word.prefix:
-        return f'"{word.text}"*'
-    quoted = " OR ".join(f'"{text}"' for text in word.alternatives)
-    return f"({quoted})" if word.forms else quoted

@@ -8,12 +8,8 @@ import pytest
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.errors import StoreUnavailableError
 from cllm.core.message import plain_message
-from cllm.stores.json.path_index import (
-    FILES_PER_TRANSACTION,
-    PathIndex,
-    is_damage,
-    remove_index,
-)
+from cllm.stores.json.file_index import FILES_PER_TRANSACTION, is_damage, remove_index
+from cllm.stores.json.path_index import PathIndex
 from cllm.wire.path_digest import digest_path
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
@@ -191,7 +187,7 @@ def test_a_file_that_is_no_database_is_damaged_and_can_be_removed(path: Path):
 
 
 def test_an_index_in_use_is_not_damaged(path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("cllm.stores.json.path_index.BUSY_SECONDS", 0)
+    monkeypatch.setattr("cllm.stores.json.file_index.BUSY_SECONDS", 0)
     index = PathIndex(path)
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")

@@ -254,7 +254,7 @@ def fill_disk(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             connection.execute("PRAGMA max_page_count = 2")
         return connection
 
-    monkeypatch.setattr("cllm.stores.json.path_index.sqlite3.connect", connect_limited)
+    monkeypatch.setattr("cllm.stores.json.file_index.sqlite3.connect", connect_limited)
 
 
 @pytest.mark.parametrize("prepare", [write_protect, fill_disk])
@@ -283,7 +283,7 @@ async def test_a_locked_index_is_not_deleted(
     store = open_store()
     await say(store, "demo", "t1", "one")
     await find(store, "one")
-    monkeypatch.setattr("cllm.stores.json.path_index.BUSY_SECONDS", 0)
+    monkeypatch.setattr("cllm.stores.json.file_index.BUSY_SECONDS", 0)
     writer = sqlite3.connect(index_file(cache), isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
     await say(store, "demo", "t2", "two")

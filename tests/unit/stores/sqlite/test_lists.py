@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from cllm.core.ports import NewConversation
-from cllm.stores.search import SearchTerm
+from cllm.stores.search import SearchTerm, build_match, owner_term
 from cllm.stores.sql.rows import UnreadableRowError
 from cllm.stores.sqlite.lists import (
-    _build_match,
     are_summary_rows,
     check_summary_row,
     summary_ref,
@@ -46,10 +45,10 @@ def test_a_row_is_referred_to_by_its_name_or_id():
 
 def test_a_match_has_every_word_and_the_owner():
     words = [SearchTerm("cat"), SearchTerm("猫", prefix=True)]
-    word, prefix, owner = _build_match(words, "local").split(" AND ")
+    word, prefix, owner = build_match(words, owner_term("local")).split(" AND ")
     assert (word, prefix) == ('"cat"', '"猫"*')
     assert owner.startswith('"_')
-    assert _build_match([SearchTerm("cat", forms=("cats",))], "x").startswith(
+    assert build_match([SearchTerm("cat", forms=("cats",))], "x").startswith(
         '("cat" OR "cats") AND '
     )
 

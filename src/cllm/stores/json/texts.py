@@ -1,0 +1,98 @@
+"""Lists and searches the conversation files of a large folder with an index.
+
+If the cache folder cannot be used, the caller reads all files, with the same results.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cllm.core.conversation import Summary
+from cllm.core.errors import (
+    BrokenConversationError,
+    ConversationNotFoundError,
+)
+from cllm.core.notice import Notice
+from cllm.core.ports import ArchiveFilter
+from cllm.stores.json.file_index import IndexAccess, UnusableIndexError, find_index_path
+from cllm.stores.json.folder import SEARCH_FOLDER, JsonFolder
+from cllm.stores.json.text_index import IndexedContent, TextIndex
+from cllm.stores.pagination import matches_filter
+from cllm.stores.progress import current_track
+from cllm.stores.search import MAX_RANKED, SearchMatch, SearchTerm, find_matches, sort_newest
+
+TASK = "Indexing conversations"
+
+
+class JsonTexts:
+    """Raises UnusableIndexError if the index cannot be used."""
+
+    def __init__(self, folder: JsonFolder, *, cache: Path) -> None:
+        self._folder = folder
+        self._access = IndexAccess(find_index_path(cache, SEARCH_FOLDER, folder.path), TextIndex)
+
+    def close(self) -> None:
+        self._access.close()
+
+    def list_summaries(self) -> tuple[list[Summary], tuple[Notice, ...]]:
+        states = self._folder.file_states()
+
+        def work(index: TextIndex) -> tuple[list[Summary], list[str]]:
+            index.refresh(states, self._read_summary, track=current_track(TASK))
+            return list(index.list_summaries()), index.list_unreadable()
+
+        summaries, unreadable = self._access.use(work)
+        # Read again, for the reason.
+        more, notices = self._folder.summaries(unreadable)
+        return summaries + more, notices
+
+    def search(
+        self, words: Sequence[SearchTerm], archive_filter: ArchiveFilter
+    ) -> tuple[list[SearchMatch], tuple[Notice, ...]]:
+        """Return the newest matches, one more than MAX_RANKED if there are more."""
+        states = self._folder.file_states()
+
+        def work(index: TextIndex) -> tuple[list[tuple[str, int]], list[str]]:
+            track = current_track(TASK)
+            index.refresh(states, self._read_content, column="text_state", track=track)
+            return index.find_words(words), index.list_unreadable()
+
+        files, unreadable = self._access.use(work)
+        notices: list[Notice] = []
+        newest: list[SearchMatch] = []
+        for key, microseconds in files:
+            # A message is not newer than its conversation: no older file can have one of these.
+            if len(newest) > MAX_RANKED and _to_time(microseconds) < newest[-1].created_at:
+                break
+            for conversation in self._folder.read_all(notices, (key,)):
+                if matches_filter(conversation, archive_filter):
+                    newest += find_matches(conversation, words)
+            if len(newest) > MAX_RANKED:
+                newest = sort_newest(newest)[: MAX_RANKED + 1]
+        # Only the reasons are needed.
+        list(self._folder.read_all(notices, unreadable))
+        return sort_newest(newest), tuple(notices)
+
+    def forget(self, key: str) -> None:
+        """Remove a deleted conversation, if the index exists."""
+        if self._access.path.exists():
+            with suppress(UnusableIndexError):
+                self._access.use(lambda index: index.forget(key))
+
+    def _read_summary(self, key: str) -> IndexedContent | None:
+        try:
+            return IndexedContent(self._folder.summary(key))
+        except (BrokenConversationError, ConversationNotFoundError):
+            return None
+
+    def _read_content(self, key: str) -> IndexedContent | None:
+        try:
+            summary, conversation = self._folder.read_with_summary(key)
+        except (BrokenConversationError, ConversationNotFoundError):
+            return None
+        return IndexedContent(summary, conversation)
+
+
+def _to_time(microseconds: int) -> datetime:
+    return datetime.fromtimestamp(microseconds / 1_000_000, tz=UTC)
