@@ -1,6 +1,7 @@
 """Measures the cost of a Cllmfile, its variables and its context commands in a shell turn.
 
-Run it with `make bench-cli`. The turns call a provider on loopback. The baseline has no Cllmfile,
+Measures also searches and lists of many conversation files (`cli_search.py`). Run it with
+`make bench-cli`. The turns call a provider on loopback. The baseline has no Cllmfile,
 so the provider listens on the port of a local server that cllm knows.
 """
 
@@ -13,6 +14,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+from cli_search import measure_search
 from loopback import run_provider
 from measurement import Cost, Limits, Sample, interleave, print_table, run_command
 
@@ -96,6 +98,8 @@ def measure_turns(folder: str, server: str, *, rounds: int) -> dict[str, Sample]
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=25, help="measured rounds")
+    parser.add_argument("--files", type=int, default=10_000, help="conversation files to search")
+    parser.add_argument("--megabytes", type=int, default=200, help="size of their texts")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         samples = measure_turns(folder, start_known_server(stack), rounds=options.rounds)
@@ -105,6 +109,10 @@ def main() -> int:
     limits.check(f"{FIVE}, wall time", samples[FIVE].wall, PARALLEL_LIMIT, unit="s")
     ratio = without_command / samples[PLAIN].cpu
     limits.check(f"{WHOLE} / {PLAIN}, CPU time", ratio, TURN_LIMIT)
+    with tempfile.TemporaryDirectory() as folder:
+        limits.missed += measure_search(
+            Path(folder), files=options.files, megabytes=options.megabytes, rounds=options.rounds
+        ).missed
     return limits.exit_code()
 
 

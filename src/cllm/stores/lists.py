@@ -26,6 +26,17 @@ from cllm.stores.usage import list_calls, sum_usage
 T = TypeVar("T")
 
 
+class NewestMatches(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest matches, one more than MAX_RANKED if there are more.
+
+    `more`: older conversations were not searched.
+    """
+
+    matches: list[SearchMatch]
+    notices: tuple[Notice, ...] = ()
+    more: bool = False
+
+
 class ScannedLists(ABC):
     """Reads every conversation for each list, search and sum."""
 
@@ -86,21 +97,21 @@ class ScannedLists(ABC):
         offset: int = 0,
     ) -> Hits:
         words = parse_query(query)
-        newest, notices = await self._find_newest(words, owner, archive_filter)
-        hits = build_ranked_hits(newest, words, limit=limit, offset=offset)
-        return msgspec.structs.replace(hits, notices=notices)
+        newest = await self._find_newest(words, owner, archive_filter)
+        hits = build_ranked_hits(newest.matches, words, limit=limit, offset=offset)
+        more = hits.more or newest.more
+        return msgspec.structs.replace(hits, more=more, notices=newest.notices)
 
     async def _find_newest(
         self, words: Sequence[SearchTerm], owner: str, archive_filter: ArchiveFilter
-    ) -> tuple[list[SearchMatch], tuple[Notice, ...]]:
-        """The newest matches, one more than MAX_RANKED if there are more."""
-
+    ) -> NewestMatches:
         def find(conversations: Iterable[StoredConversation]) -> list[SearchMatch]:
             matching = (each for each in conversations if matches_filter(each, archive_filter))
             matches = (match for each in matching for match in find_matches(each, words))
             return sort_newest(matches)[: MAX_RANKED + 1]
 
-        return await self._scan(owner, find)
+        matches, notices = await self._scan(owner, find)
+        return NewestMatches(matches=matches, notices=notices)
 
     async def usage(
         self,

@@ -121,12 +121,16 @@ class SearchMatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_matches(
-    conversation: StoredConversation, words: Sequence[SearchTerm]
+    conversation: StoredConversation,
+    words: Sequence[SearchTerm],
+    candidates: Collection[int] | None = None,
 ) -> Iterator[SearchMatch]:
+    """Yield the messages with all words; `candidates` are the numbers of those to compare."""
     sequence = conversation.first_sequence
     for turn in conversation.turns:
         for ordinal, message in enumerate(turn.messages):
-            if turn.is_history and _is_match(message, words):
+            is_candidate = candidates is None or sequence in candidates
+            if is_candidate and turn.is_history and _is_match(message, words):
                 yield SearchMatch(
                     conversation=conversation.id,
                     title=conversation.title,

@@ -14,12 +14,13 @@ from cllm.cli.trust import open_app
 from cllm.core.errors import UsageError
 from cllm.core.message import Message
 from cllm.settings.load import CommandLine
-from cllm.terminal import one_line, pluralize
+from cllm.terminal import cut_cells, one_line, pluralize
 
 HELP = """Compare two conversations, branches or variants.
 
 The command prints how many messages are the same, and then the other messages of each. Without B,
 it compares a branch with its parent. A variant is written as ID@N.K, as `tree` prints it."""
+MAX_COLUMNS = 100
 EXAMPLES = ("cllm conversations diff cats cats", "cllm conversations diff cats cats --json")
 
 
@@ -81,10 +82,8 @@ def _print_difference(one: MessagePath, other: MessagePath, common: int) -> None
         _print_side("+", "[system]", _system_text(other), output.GREEN)
     if common:
         last = one.messages[common - 1]
-        output.print_line(
-            f"  {pluralize(common, 'common message')}, up to: {common} [{last.role}] "
-            f"{one_line(last.text, max_length=60)}"
-        )
+        text = f"  {pluralize(common, 'common message')}, up to: {common} [{last.role}] {last.text}"
+        output.print_line(cut_cells(one_line(text), output.terminal_columns() or MAX_COLUMNS))
     else:
         output.print_line("  no common message")
     for sign, path, color in (("-", one, output.RED), ("+", other, output.GREEN)):

@@ -34,14 +34,14 @@ from cllm.stores import edits
 from cllm.stores.edits import Change, EditingStore, ReadScope
 from cllm.stores.json.folder import SEARCH_FOLDER, FileBefore, JsonFolder
 from cllm.stores.leases import poll_sync
-from cllm.stores.lists import ScannedLists
+from cllm.stores.lists import NewestMatches, ScannedLists
 from cllm.stores.locks import Lock
 from cllm.stores.views import select_tail
 
 if TYPE_CHECKING:
     from cllm.stores.json.paths import JsonPaths
     from cllm.stores.json.texts import JsonTexts
-    from cllm.stores.search import SearchMatch, SearchTerm
+    from cllm.stores.search import SearchTerm
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -177,12 +177,12 @@ class JsonFileStore(ScannedLists, EditingStore):
 
     async def _find_newest(
         self, words: Sequence["SearchTerm"], owner: str, archive_filter: ArchiveFilter
-    ) -> tuple[list["SearchMatch"], tuple[Notice, ...]]:
+    ) -> NewestMatches:
         if owner != LOCAL_OWNER:
-            return [], ()
+            return NewestMatches(matches=[])
         scan = super()._find_newest
 
-        def find() -> "tuple[list[SearchMatch], tuple[Notice, ...]] | None":
+        def find() -> NewestMatches | None:
             return self._with_texts(lambda texts: texts.search(words, archive_filter), lambda: None)
 
         found = await self._offload(find)

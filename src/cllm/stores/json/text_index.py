@@ -48,6 +48,14 @@ class IndexedContent(msgspec.Struct, frozen=True):
     conversation: StoredConversation | None = None
 
 
+class MatchingFile(msgspec.Struct, frozen=True):
+    """A file, its time in microseconds, and the numbers of its matching messages."""
+
+    key: str
+    updated_at: int
+    sequences: frozenset[int]
+
+
 class TextIndex(FileIndex[IndexedContent]):
     tables = TABLES
     version = INDEX_VERSION
@@ -57,17 +65,23 @@ class TextIndex(FileIndex[IndexedContent]):
         rows = self._connection.execute("SELECT summary FROM files WHERE summary IS NOT NULL")
         return (decode(encoded) for (encoded,) in rows)
 
-    def find_words(self, words: Sequence[SearchTerm]) -> list[tuple[str, int]]:
-        """Return the keys of files with a matching message and their times, newest first."""
+    def find_words(self, words: Sequence[SearchTerm]) -> list[MatchingFile]:
+        """Return the files with a matching message, newest first."""
         rows = self._connection.execute(
-            f"""
-            SELECT key, updated_at FROM files WHERE number IN (
-                SELECT DISTINCT rowid >> {MESSAGE_BITS} FROM texts WHERE texts MATCH ?
-            ) ORDER BY updated_at DESC, key
-            """,  # noqa: S608 - a number
-            (build_match(words),),
+            "SELECT rowid FROM texts WHERE texts MATCH ?", (build_match(words),)
         )
-        return rows.fetchall()
+        messages: dict[int, list[int]] = {}
+        for (rowid,) in rows:
+            sequence = (rowid & (MAX_MESSAGES - 1)) + 1
+            messages.setdefault(rowid >> MESSAGE_BITS, []).append(sequence)
+        files = self._connection.execute(
+            "SELECT number, key, updated_at FROM files ORDER BY updated_at DESC, key"
+        )
+        return [
+            MatchingFile(key, updated_at, frozenset(messages[number]))
+            for number, key, updated_at in files
+            if number in messages
+        ]
 
     def list_unreadable(self) -> list[str]:
         rows = self._connection.execute("SELECT key FROM files WHERE summary IS NULL ORDER BY key")

@@ -17,12 +17,15 @@ from cllm.core.notice import Notice
 from cllm.core.ports import ArchiveFilter
 from cllm.stores.json.file_index import IndexAccess, UnusableIndexError, find_index_path
 from cllm.stores.json.folder import SEARCH_FOLDER, JsonFolder
-from cllm.stores.json.text_index import IndexedContent, TextIndex
+from cllm.stores.json.text_index import IndexedContent, MatchingFile, TextIndex
+from cllm.stores.lists import NewestMatches
 from cllm.stores.pagination import matches_filter
 from cllm.stores.progress import current_track
 from cllm.stores.search import MAX_RANKED, SearchMatch, SearchTerm, find_matches, sort_newest
 
 TASK = "Indexing conversations"
+MAX_SEARCHED_FILES = 300
+"""The newest matching files; reading more would take longer than the search."""
 
 
 class JsonTexts:
@@ -47,13 +50,10 @@ class JsonTexts:
         more, notices = self._folder.summaries(unreadable)
         return summaries + more, notices
 
-    def search(
-        self, words: Sequence[SearchTerm], archive_filter: ArchiveFilter
-    ) -> tuple[list[SearchMatch], tuple[Notice, ...]]:
-        """Return the newest matches, one more than MAX_RANKED if there are more."""
+    def search(self, words: Sequence[SearchTerm], archive_filter: ArchiveFilter) -> NewestMatches:
         states = self._folder.file_states()
 
-        def work(index: TextIndex) -> tuple[list[tuple[str, int]], list[str]]:
+        def work(index: TextIndex) -> tuple[list[MatchingFile], list[str]]:
             track = current_track(TASK)
             index.refresh(states, self._read_content, column="text_state", track=track)
             return index.find_words(words), index.list_unreadable()
@@ -61,18 +61,25 @@ class JsonTexts:
         files, unreadable = self._access.use(work)
         notices: list[Notice] = []
         newest: list[SearchMatch] = []
-        for key, microseconds in files:
+        searched = 0
+        for file in files:
             # A message is not newer than its conversation: no older file can have one of these.
-            if len(newest) > MAX_RANKED and _to_time(microseconds) < newest[-1].created_at:
+            is_older = len(newest) > MAX_RANKED and _to_time(file) < newest[-1].created_at
+            if searched == MAX_SEARCHED_FILES or is_older:
                 break
-            for conversation in self._folder.read_all(notices, (key,)):
+            for conversation in self._folder.read_all(notices, (file.key,)):
                 if matches_filter(conversation, archive_filter):
-                    newest += find_matches(conversation, words)
+                    searched += 1
+                    newest += find_matches(conversation, words, file.sequences)
             if len(newest) > MAX_RANKED:
                 newest = sort_newest(newest)[: MAX_RANKED + 1]
         # Only the reasons are needed.
         list(self._folder.read_all(notices, unreadable))
-        return sort_newest(newest), tuple(notices)
+        return NewestMatches(
+            matches=sort_newest(newest),
+            notices=tuple(notices),
+            more=searched == MAX_SEARCHED_FILES and len(files) > searched,
+        )
 
     def forget(self, key: str) -> None:
         """Remove a deleted conversation, if the index exists."""
@@ -94,5 +101,5 @@ class JsonTexts:
         return IndexedContent(summary, conversation)
 
 
-def _to_time(microseconds: int) -> datetime:
-    return datetime.fromtimestamp(microseconds / 1_000_000, tz=UTC)
+def _to_time(file: MatchingFile) -> datetime:
+    return datetime.fromtimestamp(file.updated_at / 1_000_000, tz=UTC)

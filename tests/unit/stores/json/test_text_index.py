@@ -27,7 +27,7 @@ def refresh(index: TextIndex, version: str, *conversations: StoredConversation) 
 
 
 def find(index: TextIndex, query: str) -> list[str]:
-    return [key for key, _ in index.find_words(parse_query(query))]
+    return [file.key for file in index.find_words(parse_query(query))]
 
 
 def test_messages_are_found_by_words_forms_and_pairs_of_characters(tmp_path: Path):
@@ -42,6 +42,7 @@ def test_messages_are_found_by_words_forms_and_pairs_of_characters(tmp_path: Pat
     assert find(index, "cat") == ["b", "a"]
     assert find(index, "run") == ["a"]
     assert find(index, "cat luna") == []
+    assert [file.sequences for file in index.find_words(parse_query("luna"))] == [{2}]
     assert find(index, "名前") == find(index, "猫") == ["b"]
 
 

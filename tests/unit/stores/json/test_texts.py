@@ -157,6 +157,19 @@ async def test_the_newest_matches_are_ranked(folder: Path, cache: Path):
     assert (hits.total, hits.more) == (MAX_RANKED, True)
 
 
+async def test_the_newest_matching_files_are_searched(
+    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("cllm.stores.json.texts.MAX_SEARCHED_FILES", 3)
+    store = JsonFileStore(folder, clock=lambda: NOW, cache=cache)
+
+    hits = await store.search("cat")
+    few = await store.search("number5")
+
+    assert {hit.conversation for hit in hits.items} == {f"c{COUNT - n}" for n in (1, 2, 3)}
+    assert (hits.total, hits.more, few.more) == (3, True, False)
+
+
 def test_an_index_in_use_is_shared(folder: Path, cache: Path):
     stores = [JsonFileStore(folder, clock=lambda: NOW, cache=cache) for _ in range(2)]
     texts = [JsonTexts(store._folder, cache=cache) for store in stores]
