@@ -66,15 +66,17 @@ def build_conversation(
 
 
 def prepare_conversation(
-    conversation: StoredConversation, *, owner: str, now: datetime
+    conversation: StoredConversation, *, owner: str, now: datetime | None
 ) -> StoredConversation:
-    """The conversation to insert; UsageError if two turns share an id."""
+    """The conversation to insert, created `now`; UsageError if two turns share an id."""
     seen: set[str] = set()
     for turn in (*conversation.turns, *conversation.variants):
         if turn.id in seen:
             raise duplicate_turn_error(conversation.id, turn.id)
         seen.add(turn.id)
-    return mark_interrupted(replace(conversation, owner=owner, created_at=now, updated_at=now))
+    if now is not None:
+        conversation = replace(conversation, created_at=now, updated_at=now)
+    return mark_interrupted(replace(conversation, owner=owner))
 
 
 def with_opening(conversation: StoredConversation, opening: Opening | None) -> StoredConversation:

@@ -175,9 +175,19 @@ class MemoryStore(ScannedLists, EditingStore):
     ) -> StoredConversation:
         return self._add(edits.with_opening(self._new(new, owner), opening))
 
-    async def add(self, conversation: StoredConversation, *, owner: str = LOCAL_OWNER) -> None:
+    async def add(
+        self,
+        conversation: StoredConversation,
+        *,
+        owner: str = LOCAL_OWNER,
+        preserve_times: bool = False,
+    ) -> str:
+        now = None if preserve_times else self._clock()
         self._check_free(conversation.id, conversation.name, owner)
-        self._add(edits.prepare_conversation(conversation, owner=owner, now=self._clock()))
+        return self._add(edits.prepare_conversation(conversation, owner=owner, now=now)).id
+
+    async def list_owners(self) -> tuple[str, ...]:
+        return tuple(sorted({owner for owner, _ in self._data.conversations}))
 
     async def load(
         self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None

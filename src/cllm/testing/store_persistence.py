@@ -72,6 +72,25 @@ class PersistenceContract(StoreSuite):
         assert added.created_at > source.created_at
         assert (await other.summary("copy")).message_count == source.message_count
 
+    async def test_an_added_conversation_can_have_its_own_times(
+        self, store: Store, other: Store
+    ) -> None:
+        await say(store, "source", "t1")
+        source = replace(await store.load("source"), id="copy")
+        await say(store, "later", "t1")
+        assert await store.add(source, preserve_times=True) == "copy"
+        assert await other.load("copy") == source
+
+    async def test_an_added_conversation_is_found_by_the_returned_id(self, store: Store) -> None:
+        await say(store, "source", "t1")
+        key = await store.add(replace(await store.load("source"), id="c-1", name="copy"))
+        assert (await store.load("copy")).id == (await store.load(key)).id == key
+
+    async def test_the_owners_of_conversations_are_listed(self, store: Store) -> None:
+        assert await store.list_owners() == ()
+        await say(store, "demo", "t1")
+        assert await store.list_owners() == (LOCAL_OWNER,)
+
     async def test_an_added_conversation_can_continue(self, store: Store, other: Store) -> None:
         await say(store, "source", "t1", "apples")
         await store.add(replace(await store.load("source"), id="copy"))

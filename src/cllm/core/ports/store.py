@@ -239,11 +239,18 @@ class Store(Protocol):
         """Create an empty conversation; ConversationExistsError if the id or name is taken."""
         ...
 
-    async def add(self, conversation: StoredConversation, *, owner: str = LOCAL_OWNER) -> None:
-        """Add a conversation with all its turns and variants, atomically, as created now.
+    async def add(
+        self,
+        conversation: StoredConversation,
+        *,
+        owner: str = LOCAL_OWNER,
+        preserve_times: bool = False,
+    ) -> str:
+        """Add a conversation with all its turns and variants, atomically; return its ID.
 
-        A running turn becomes an interrupted one. Raises ConversationExistsError if the id or name
-        is taken, UsageError if two turns share an id.
+        It is created now, unless `preserve_times`. A folder of files uses the name as ID. A running
+        turn becomes an interrupted one. Raises ConversationExistsError if the id or name is taken,
+        UsageError if two turns share an id.
         """
         ...
 
@@ -281,6 +288,10 @@ class Store(Protocol):
         side: bool = False,
     ) -> int:
         """Return the number of conversations in all pages."""
+        ...
+
+    async def list_owners(self) -> tuple[str, ...]:
+        """Return the owners of conversations, sorted."""
         ...
 
     async def search(

@@ -62,6 +62,9 @@ class JsonFolder:
     def has(self, key: str) -> bool:
         return os.path.lexists(self._path(key))
 
+    def has_files(self) -> bool:
+        return bool(self._list_files())
+
     def try_lock(self, key: str) -> Lock | None:
         path = self._lock_path(key)
         try:

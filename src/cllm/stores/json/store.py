@@ -154,11 +154,19 @@ class JsonFileStore(ScannedLists, EditingStore):
         await self._run_locked(conversation.id, self._folder.create, conversation)
         return conversation
 
-    async def add(self, conversation: StoredConversation, *, owner: str = LOCAL_OWNER) -> None:
+    async def add(
+        self,
+        conversation: StoredConversation,
+        *,
+        owner: str = LOCAL_OWNER,
+        preserve_times: bool = False,
+    ) -> str:
+        now = None if preserve_times else self._clock()
         key = self._free_key(conversation.name or conversation.id, owner)
         named = msgspec.structs.replace(conversation, id=key, name=None)
-        added = edits.prepare_conversation(named, owner=owner, now=self._clock())
+        added = edits.prepare_conversation(named, owner=owner, now=now)
         await self._run_locked(key, self._folder.create, added)
+        return key
 
     async def load(
         self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
@@ -216,6 +224,9 @@ class JsonFileStore(ScannedLists, EditingStore):
             return result, tuple(notices)
 
         return await self._offload(scan)
+
+    async def list_owners(self) -> tuple[str, ...]:
+        return (LOCAL_OWNER,) if self._folder.has_files() else ()
 
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         key = self._check_exists(ref, owner)

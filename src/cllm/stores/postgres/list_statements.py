@@ -22,6 +22,7 @@ COUNT = """
 SELECT count(*) FROM conversations c
 WHERE c.owner = $1 AND c.side <= $2 AND ($3::text IS NULL OR c.source = $3) {archived}
 """
+OWNERS = "SELECT DISTINCT owner FROM conversations ORDER BY owner"
 LIST_FAMILY = f"""
 SELECT {columns(SUMMARY_COLUMNS)} FROM conversations
 WHERE owner = $1 AND family = $2 AND archived_at IS NULL ORDER BY updated_at DESC, id LIMIT $3

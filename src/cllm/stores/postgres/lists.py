@@ -71,6 +71,10 @@ class PostgresLists(PostgresBase):
         values = (owner, int(side), source)
         return int((await pool.fetch(statement, values, idempotent=True))[0][0])
 
+    async def list_owners(self) -> tuple[str, ...]:
+        pool = await self._ready()
+        return tuple(row[0] for row in await pool.fetch(sql.OWNERS, (), idempotent=True))
+
     async def find_paths(
         self,
         digests: Sequence[bytes],

@@ -47,9 +47,17 @@ class SqlStore(EditingStore):
     ) -> StoredConversation:
         return await self._insert(edits.with_opening(self._build_new(new, owner, opening), opening))
 
-    async def add(self, conversation: StoredConversation, *, owner: str = LOCAL_OWNER) -> None:
+    async def add(
+        self,
+        conversation: StoredConversation,
+        *,
+        owner: str = LOCAL_OWNER,
+        preserve_times: bool = False,
+    ) -> str:
+        now = None if preserve_times else self._clock()
         check_conversation(conversation)
-        await self._insert(edits.prepare_conversation(conversation, owner=owner, now=self._clock()))
+        prepared = edits.prepare_conversation(conversation, owner=owner, now=now)
+        return (await self._insert(prepared)).id
 
     async def branch(
         self,

@@ -109,6 +109,10 @@ class SqliteLists(SqliteBase):
         count: int = rows[0][0]
         return count
 
+    async def list_owners(self) -> tuple[str, ...]:
+        rows = await self._reader.read(lambda db: fetch_rows(db, sql.OWNERS, ()))
+        return tuple(owner for (owner,) in rows)
+
     async def find_paths(
         self,
         digests: Sequence[bytes],

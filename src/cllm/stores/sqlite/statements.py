@@ -183,6 +183,7 @@ LIST_AFTER = {
 COUNT = {
     archived: f"SELECT count(*) {_LISTED} {condition}" for archived, condition in _ARCHIVED.items()
 }
+OWNERS = "SELECT DISTINCT owner FROM conversations ORDER BY owner"
 LIST_FAMILY = f"""SELECT {_names(*SUMMARY_COLUMNS)} FROM conversations
     WHERE owner = ? AND family = ? AND archived_at IS NULL ORDER BY updated_at DESC, id LIMIT ?"""
 
