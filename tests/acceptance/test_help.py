@@ -15,6 +15,7 @@ from threading import Thread
 import click
 import pytest
 from tests.fake_provider import closed_port
+from tests.import_sources import LLM_FOLDER, chatgpt_cats, write_zip
 
 from cllm.cli.help import SECTIONS, command_examples
 from cllm.cli.main import ASK, COMMANDS, root
@@ -126,6 +127,10 @@ def prepare(example: str, world, request) -> None:
     elif words[1:3] == ["keys", "remove"]:
         keys = {words[3]: {"key": "sk-test"}}
         (world.path / ".cllm/keys.json").write_text(json.dumps(keys), encoding="utf-8")
+    elif words[1:3] == ["conversations", "import"]:
+        write_zip(world.work / "chatgpt-export.zip", {"conversations.json": [chatgpt_cats()]})
+        shutil.copy(LLM_FOLDER / "llm-new.db", world.work / "logs.db")
+        shutil.copytree(world.conversations, world.work.parent / "other/.cllm/conversations")
     elif words[1:3] in (["models", "pull"], ["models", "remove"]):
         model = request.getfixturevalue("local_model")
         (world.cache / "cllm/models/smollm2-135m.gguf").symlink_to(model)

@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import TypeVar, assert_never
 
 from cllm.cli import output
@@ -85,8 +85,12 @@ def _megabytes(size: int) -> str:
 
 
 def show_progress(
-    items: Iterable[T], name: str, *, total: int, clock: Callable[[], float] = time.monotonic
-) -> Iterator[T]:
+    items: Iterable[T],
+    name: str,
+    *,
+    total: int | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Generator[T]:
     """Yield the items; after QUIET_SECONDS show a progress line on standard error."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield from items
@@ -96,7 +100,7 @@ def show_progress(
     try:
         for number, item in enumerate(items):
             if clock() >= next_at:
-                _draw(f"{name}: {number} of {total}")
+                _draw(f"{name}: {number}" if total is None else f"{name}: {number} of {total}")
                 next_at, is_drawn = clock() + REDRAW_SECONDS, True
             yield item
     finally:

@@ -43,6 +43,14 @@ COMMANDS = {
         f"{_PACKAGE}.delete:command",
         "Delete conversations permanently. Their branches are not deleted.",
     ),
+    "export": (
+        "cllm.cli.conversations.exports:command",
+        "Write conversations to files or to standard output.",
+    ),
+    "import": (
+        "cllm.cli.conversations.imports:command",
+        "Import conversations of other programs, or of another cllm.",
+    ),
     "stats": (
         f"{_PACKAGE}.stats:command",
         "Print the token usage and cost of one conversation, or of all.",

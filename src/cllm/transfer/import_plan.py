@@ -1,0 +1,277 @@
+"""Turns an imported tree of messages into conversations with turns, variants and branches.
+
+The selected path becomes the conversation. Another reply to the same input becomes a variant. Every
+other path becomes a branch. IDs depend only on the source, so that a repeated import finds what
+exists. A conversation that exists only grows at its end: what else is new becomes a branch.
+"""
+
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from itertools import islice, takewhile
+from typing import Any
+
+import msgspec
+
+from cllm.core.conversation import (
+    MAX_TITLE_LENGTH,
+    MAX_TITLE_MESSAGES,
+    Branch,
+    StoredConversation,
+    SystemRecord,
+    Turn,
+    choose_title,
+    cut_text,
+    make_branch_title,
+)
+from cllm.core.message import Message, plain_message
+from cllm.transfer.message_tree import ImportedConversation, ImportedNode, MessageTree
+from cllm.wire.convert import has_user_input
+
+NAMESPACE = uuid.UUID("5f0c3e0e-9d0a-5b0c-8a51-6f1f8d9c2b7e")
+IMPORTED = "imported"
+"""The metadata key of an imported conversation: its source, its ID there, and its messages."""
+FindStored = Callable[[str], Awaitable[StoredConversation | None]]
+
+
+def make_id(source: str, *names: str) -> str:
+    return str(uuid.uuid5(NAMESPACE, "\n".join((source, *names))))
+
+
+async def plan_import(
+    imported: ImportedConversation, find_stored: FindStored, *, now: datetime
+) -> list[StoredConversation]:
+    """Return the conversation and its branches; empty if no message has content."""
+    tree = MessageTree(imported.nodes)
+    if not tree.nodes:
+        return []
+    planner = _Planner(imported, tree, find_stored, now=now)
+    await planner.add_conversations()
+    return [planner.build(path) for path in planner.paths]
+
+
+class _Path(msgspec.Struct):
+    """The path of one conversation; `key` is the node where it leaves its host."""
+
+    id: str
+    key: str | None
+    nodes: list[str]
+    turns: list[Turn]
+    variants: list[Turn]
+    stored: StoredConversation | None
+    host: "_Path | None" = None
+
+
+class _Planner:
+    def __init__(
+        self,
+        imported: ImportedConversation,
+        tree: MessageTree,
+        find_stored: FindStored,
+        *,
+        now: datetime,
+    ) -> None:
+        self._imported = imported
+        self._tree = tree
+        self._find_stored = find_stored
+        times = [node.at for node in tree.nodes.values() if node.at is not None]
+        self._created_at = min([*times, imported.created_at or max(times, default=now)])
+        self._updated_at = max([*times, imported.updated_at or self._created_at])
+        self.paths: list[_Path] = []
+        self._hosts: dict[str, _Path] = {}
+        """The conversation that first contains each node."""
+        self._turn_keys: dict[str, str] = {}
+        """The node that names the turn of each node."""
+        self._is_user = {key: _is_user(node) for key, node in tree.nodes.items()}
+
+    async def add_conversations(self) -> None:
+        await self._add_path(None, host=None)
+        for key in self._tree.breadth_first:
+            if key in self._hosts:
+                continue
+            parent = self._tree.parents[key]
+            host = self.paths[0] if parent is None else self._hosts[parent]
+            if not self._add_variant(key, host):
+                await self._add_path(key, host=host)
+
+    async def _add_path(self, key: str | None, *, host: _Path | None) -> None:
+        source, ref = self._imported.source, self._imported.id
+        conversation_id = make_id(source, ref) if key is None else make_id(source, ref, key)
+        stored = await self._find_stored(conversation_id)
+        nodes = self._choose_path(key, stored)
+        path = _Path(conversation_id, key, nodes, [], [], stored, host)
+        self._cover(nodes, path, start=key)
+        path.turns = [self._build_turn(segment) for segment in self._split(nodes)]
+        self.paths.append(path)
+
+    def _choose_path(self, key: str | None, stored: StoredConversation | None) -> list[str]:
+        """Return the path through a node: that of the stored conversation, or the selected one."""
+        tree = self._tree
+        current = tree.nearest(self._imported.current)
+        preferred = tree.newest_leaf(key)
+        if current is not None and tree.is_below(current, key):
+            preferred = tree.newest_leaf(current)
+        if stored is None:
+            return tree.path_to(preferred)
+        messages = path_messages(stored.turns)
+
+        def rank(leaf: str) -> tuple[int, bool]:
+            built = [self._build_turn(each) for each in self._split(tree.path_to(leaf))]
+            return count_shared(messages, path_messages(built)), leaf == preferred
+
+        leaves = tree.leaves(key)
+        return tree.path_to(leaves[0] if len(leaves) == 1 else max(leaves, key=rank))
+
+    def _cover(self, nodes: Sequence[str], path: _Path, *, start: str | None) -> None:
+        """Record who contains the nodes that no other path contains."""
+        previous: str | None = None
+        for key in nodes:
+            if key not in self._hosts:
+                self._hosts[key] = path
+                if previous is None or key == start or self._starts_turn(key, previous):
+                    self._turn_keys[key] = key
+                else:
+                    self._turn_keys[key] = self._turn_keys[previous]
+            previous = key
+
+    def _starts_turn(self, key: str, previous: str) -> bool:
+        return self._is_user[key] and not self._is_user[previous]
+
+    def _split(self, nodes: Sequence[str]) -> list[list[str]]:
+        """Split a path into turns."""
+        segments: list[list[str]] = []
+        for key in nodes:
+            if not segments or self._starts_turn(key, segments[-1][-1]):
+                segments.append([])
+            segments[-1].append(key)
+        return segments
+
+    def _add_variant(self, key: str, host: _Path) -> bool:
+        """Add the path below a node as a variant, if it is only another reply."""
+        tree = self._tree
+        nodes = tree.path_to(tree.newest_leaf(key))
+        segment = self._split(nodes)[-1]
+        first = segment[0]
+        if first == key or key not in segment or first not in host.nodes:
+            return False
+        place = next(
+            turn.id
+            for turn, nodes in zip(host.turns, self._split(host.nodes), strict=True)
+            if first in nodes
+        )
+        if host.stored is not None:
+            stored = {turn.id for turn in host.stored.turns + host.stored.variants}
+            if self._turn_id(key) not in stored:
+                return False
+        self._cover(segment, host, start=key)
+        variant = self._build_turn(segment)
+        host.variants.append(msgspec.structs.replace(variant, place=place))
+        return True
+
+    def _turn_id(self, key: str) -> str:
+        return make_id(self._imported.source, self._imported.id, "turn", key)
+
+    def _build_turn(self, segment: Sequence[str]) -> Turn:
+        nodes = [self._tree.nodes[key] for key in segment]
+        turn_id = self._turn_id(self._turn_keys.get(segment[-1], segment[0]))
+        times = [node.at for node in nodes if node.at is not None] or [self._created_at]
+        models = [node.model for node in nodes if node.model]
+        usages = [node.usage for node in nodes if node.usage is not None]
+        return Turn(
+            id=turn_id,
+            place=turn_id,
+            state="complete" if all(node.is_complete for node in nodes) else "incomplete",
+            messages=tuple(_join_messages(nodes)),
+            started_at=min(times),
+            ended_at=max(times),
+            model=models[-1] if models else None,
+            usage=sum(usages[1:], start=usages[0]) if usages else None,
+        )
+
+    def build(self, path: _Path) -> StoredConversation:
+        imported, host = self._imported, path.host
+        turns = tuple(path.turns)
+        title = _make_title(imported.title, turns)
+        models = [turn.model for turn in turns if turn.model]
+        system = imported.system
+        updated_at, parent, family = self._updated_at, imported.parent, None
+        if parent is not None:
+            family = make_id(imported.source, parent.conversation)
+            parent = msgspec.structs.replace(parent, conversation=family)
+        if host is not None:
+            shared = count_shared(path_messages(turns), path_messages(host.turns))
+            parent = Branch(conversation=host.id, sequence=shared)
+            family = self.paths[0].id
+            title = make_branch_title(title)
+            updated_at = max(turn.ended_at or turn.started_at for turn in turns)
+        return StoredConversation(
+            id=path.id,
+            title=title,
+            model=models[-1] if models else imported.model,
+            created_at=self._created_at,
+            updated_at=max(updated_at, self._created_at),
+            system=None if system is None else plain_message("system", system),
+            system_record=SystemRecord(policy="captured", source=imported.source),
+            turns=turns,
+            variants=tuple(path.variants),
+            parent=parent,
+            family=family,
+            source=imported.source,
+            is_side=imported.is_side,
+            archived_at=max(updated_at, self._created_at) if imported.is_archived else None,
+            metadata={
+                **imported.metadata,
+                IMPORTED: describe_import(imported.source, imported.id, turns),
+            },
+        )
+
+
+def describe_import(source: str, ref: str, turns: Sequence[Turn]) -> dict[str, Any]:
+    return {"from": source, "id": ref, "messages": len(path_messages(turns))}
+
+
+def path_messages(turns: Sequence[Turn]) -> list[Message]:
+    return [message for turn in turns for message in turn.messages]
+
+
+def count_shared(one: Sequence[Message], other: Sequence[Message]) -> int:
+    """Return the number of equal messages at the start of both."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _is_user(node: ImportedNode) -> bool:
+    return bool(node.messages) and has_user_input(node.messages)
+
+
+def _join_messages(nodes: Sequence[ImportedNode]) -> list[Message]:
+    """Return the messages of a turn; reasoning becomes part of the reply that follows it."""
+    messages: list[Message] = []
+    thinking: list[str] = []
+    for node in nodes:
+        if node.thinking:
+            thinking.append(node.thinking)
+        for message in node.messages:
+            if thinking and message.role == "assistant" and message.dialect == "openai":
+                messages.append(_with_reasoning(message.json(), thinking))
+                thinking = []
+            else:
+                messages.append(message)
+    if thinking:
+        messages.append(_with_reasoning({"role": "assistant", "content": ""}, thinking))
+    return messages
+
+
+def _with_reasoning(fields: dict[str, Any], thinking: Sequence[str]) -> Message:
+    earlier = fields.pop("reasoning_content", None)
+    texts = [*thinking, earlier] if earlier else thinking
+    fields["reasoning_content"] = "\n\n".join(texts)
+    return Message(role="assistant", raw=msgspec.json.encode(fields))
+
+
+def _make_title(title: str | None, turns: Sequence[Turn]) -> str | None:
+    line = " ".join((title or "").replace("\0", " ").split())
+    if line:
+        return cut_text(line, MAX_TITLE_LENGTH)
+    users = (message.text for message in path_messages(turns) if message.role == "user")
+    return choose_title(islice(users, MAX_TITLE_MESSAGES))

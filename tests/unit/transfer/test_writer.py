@@ -1,0 +1,133 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.import_sources import chatgpt_conversation, chatgpt_node
+from tests.unit.transfer.conftest import Import, list_all, texts
+
+from cllm.app import now
+from cllm.core.conversation import Branch, StoredConversation
+from cllm.core.errors import StoreUnavailableError
+from cllm.core.message import plain_message
+from cllm.core.ports import Changes, Store, TurnStart
+from cllm.stores.json.store import JsonFileStore
+from cllm.transfer.report import ImportReport
+from cllm.transfer.writer import ImportWriter
+
+pytestmark = pytest.mark.asyncio
+replace = msgspec.structs.replace
+QUESTION = chatgpt_node("a", None, "user", "One")
+ANSWER = chatgpt_node("b", "a", "assistant", "Two")
+NEXT = chatgpt_node("c", "b", "user", "Three")
+
+
+def write(tmp_path: Path, *nodes: dict[str, Any]) -> Path:
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps([chatgpt_conversation("x", *nodes)]), encoding="utf-8")
+    return path
+
+
+async def say(store: Store, ref: str, text: str) -> None:
+    message = plain_message("user", text)
+    lease = await store.begin_turn(ref, TurnStart(id="mine", messages=(message,)))
+    await store.finish_turn(lease, replace(lease.turn, state="complete"))
+
+
+async def test_a_reply_that_came_later_is_appended(
+    import_file: Import, store: Store, tmp_path: Path
+) -> None:
+    await import_file(write(tmp_path, QUESTION))
+    report = await import_file(write(tmp_path, QUESTION, ANSWER, NEXT))
+    (found,) = (await list_all(store)).values()
+    assert texts(found) == ["One", "Two", "Three"]
+    assert (report.continued, report.messages) == (1, 2)
+    before = await list_all(store)
+    assert (await import_file(write(tmp_path, QUESTION, ANSWER, NEXT))).unchanged == 1
+    assert await list_all(store) == before
+
+
+async def test_a_conversation_that_was_continued_here_is_not_changed(
+    import_file: Import, store: Store, tmp_path: Path
+) -> None:
+    await import_file(write(tmp_path, QUESTION, ANSWER))
+    (found,) = (await list_all(store)).values()
+    await say(store, found.id, "Mine")
+    assert (await import_file(write(tmp_path, QUESTION, ANSWER))).unchanged == 1
+    report = await import_file(write(tmp_path, QUESTION, ANSWER, NEXT))
+    assert report.continued == 0
+    assert [one.reason[:23] for one in report.skipped] == ["it was changed here sin"]
+    assert texts(await store.load(found.id)) == ["One", "Two", "Mine"]
+
+
+async def test_deleted_messages_are_not_imported_again(
+    import_file: Import, store: Store, tmp_path: Path
+) -> None:
+    await import_file(write(tmp_path, QUESTION, ANSWER))
+    (found,) = (await list_all(store)).values()
+    await store.delete_from(found.id, 2)
+    assert (await import_file(write(tmp_path, QUESTION, ANSWER))).unchanged == 1
+    report = await import_file(write(tmp_path, QUESTION, ANSWER, NEXT))
+    assert len(report.skipped) == 1
+    assert texts(await store.load(found.id)) == ["One"]
+
+
+async def test_an_interrupted_continuation_is_completed(
+    import_file: Import, store: Store, tmp_path: Path
+) -> None:
+    await import_file(write(tmp_path, QUESTION))
+    (found,) = (await list_all(store)).values()
+    metadata = found.metadata
+    await import_file(write(tmp_path, QUESTION, ANSWER))
+    await store.update(found.id, Changes(metadata=metadata))
+    await import_file(write(tmp_path, QUESTION, ANSWER, NEXT))
+    assert texts(await store.load(found.id)) == ["One", "Two", "Three"]
+
+
+async def test_a_dry_run_writes_nothing(import_file: Import, store: Store, tmp_path: Path) -> None:
+    report = await import_file(write(tmp_path, QUESTION, ANSWER), dry_run=True)
+    assert (report.imported, report.messages) == (1, 2)
+    assert await list_all(store) == {}
+    await import_file(write(tmp_path, QUESTION))
+    report = await import_file(write(tmp_path, QUESTION, ANSWER), dry_run=True)
+    assert report.continued == 1
+    assert [texts(one) for one in (await list_all(store)).values()] == [["One"]]
+
+
+async def test_a_stored_conversation_is_added_with_its_id(store: Store, tmp_path: Path) -> None:
+    moment = now()
+    parent = StoredConversation(id="c-1", name="cats", created_at=moment, updated_at=moment)
+    branch = replace(
+        parent, id="c-2", name=None, parent=Branch(conversation="c-1", sequence=0), family="c-1"
+    )
+    files = JsonFileStore(tmp_path, clock=now)
+    for target in (store, files):
+        report = ImportReport()
+        writer = ImportWriter(target, report, clock=now)
+        for _ in range(2):
+            await writer.add(parent)
+            await writer.add(branch)
+        assert (report.imported, report.unchanged) == (2, 2)
+    stored = await files.load("c-2")
+    assert stored.parent == Branch(conversation="cats", sequence=0)
+    assert stored.family == "cats"
+    await writer.add(replace(parent, title="Another"))
+    assert [one.reason for one in report.skipped] == ["another conversation with this ID exists"]
+
+
+async def test_what_a_store_refuses_is_reported(store: Store) -> None:
+    report = ImportReport()
+    writer = ImportWriter(store, report, clock=now)
+    moment = now()
+    await writer.add(StoredConversation(id="a/b", created_at=moment, updated_at=moment))
+    assert [one.damaged for one in report.skipped] == [True]
+
+
+async def test_an_unavailable_store_ends_the_import(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    store = JsonFileStore(tmp_path / "file", clock=now)
+    writer = ImportWriter(store, ImportReport(), clock=now)
+    moment = now()
+    with pytest.raises(StoreUnavailableError):
+        await writer.add(StoredConversation(id="a", created_at=moment, updated_at=moment))
