@@ -1,5 +1,6 @@
 """Every `--help`: its layout, and its examples, which are run in an empty home."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -200,14 +201,21 @@ def test_an_example_with_a_file_of_hugging_face_runs(line, run_line, file_server
 
 @pytest.fixture
 def file_server():
-    """A server on loopback that sends the same small file for every path."""
+    """A hub on loopback with one repository, which has the same small file at every path."""
+    lfs = {"oid": hashlib.sha256(TINY_MODEL).hexdigest()}
+    pages = {
+        "/api/models/OWNER/REPO": {"sha": "abc", "tags": ["license:mit"]},
+        "/api/models/OWNER/REPO/tree/abc": [{"path": "model-Q4_K_M.gguf", "lfs": lfs}],
+    }
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            page = pages.get(self.path)
+            data = TINY_MODEL if page is None else json.dumps(page).encode()
             self.send_response(200)
-            self.send_header("Content-Length", str(len(TINY_MODEL)))
+            self.send_header("Content-Length", str(len(data)))
             self.end_headers()
-            self.wfile.write(TINY_MODEL)
+            self.wfile.write(data)
 
         def log_message(self, *_args) -> None:
             """Log nothing."""

@@ -1,6 +1,7 @@
 """`cllm models`: downloads, lists and removes local models."""
 
 from importlib.util import find_spec
+from typing import assert_never
 
 import click
 
@@ -10,6 +11,7 @@ from cllm.cli.progress import Progress
 from cllm.core.errors import MissingExtraError
 from cllm.providers.local.models import (
     DEFAULT_MODEL,
+    SUGGESTED_MODEL,
     CachePaths,
     KnownModel,
     cache_paths,
@@ -22,12 +24,14 @@ MEGABYTE = 1_000_000
 HELP = """Download, list and remove local models."""
 PULL_HELP = f"""Download a model for offline use.
 
-MODEL is the name of a known model (default {DEFAULT_MODEL}), a file on Hugging Face as
-hf:OWNER/REPO/FILE.gguf, or the https:// URL of a GGUF file. An interrupted download resumes. If
-HF_TOKEN is set, it is sent to Hugging Face. HF_ENDPOINT selects another server with the same
-API."""
+MODEL is the name of a known model, such as {SUGGESTED_MODEL} (default {DEFAULT_MODEL}), a
+repository on Hugging Face as hf:OWNER/REPO[:QUANT], a file there as hf:OWNER/REPO/FILE.gguf, or
+the https:// URL of a GGUF file. Without QUANT, Q4_K_M or Q8_0 is chosen. The file of a known model
+or of a repository is checked against its SHA-256. An interrupted download resumes. If HF_TOKEN is
+set, it is sent to Hugging Face. HF_ENDPOINT selects another server with the same API."""
 PULL_EXAMPLES = (
     "cllm models pull",
+    "cllm models pull hf:OWNER/REPO:Q4_K_M",
     "cllm models pull hf:OWNER/REPO/model.gguf",
 )
 LIST_HELP = "List the local models with their size and download state."
@@ -50,10 +54,15 @@ def pull(model: str, sha256: str | None) -> None:
     env = current_environment()
     target = fetch.parse_target(model, env.environment)
     fetcher = fetch.Fetcher(paths=_paths(), environ=env.environment, report=Progress())
-    if isinstance(target, KnownModel):
-        fetched = fetch.fetch_known_model(target, fetcher, sha256=sha256 or target.sha256)
-    else:
-        fetched = fetch.fetch_remote(target, fetcher, sha256=sha256)
+    match target:
+        case KnownModel():
+            fetched = fetch.fetch_known_model(target, fetcher, sha256=sha256 or target.sha256)
+        case fetch.HubQuery():
+            fetched = fetch.fetch_from_hub(target, fetcher, sha256=sha256)
+        case fetch.DownloadSource():
+            fetched = fetch.fetch_remote(target, fetcher, sha256=sha256)
+        case _:
+            assert_never(target)
     output.note(f'Use it with: cllm -m local/{fetched.name} "Hello"')
 
 

@@ -1,5 +1,6 @@
 """A file server on loopback that fails on request, and providers of the real model."""
 
+import json
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -16,10 +17,11 @@ MakeProvider = Callable[..., LocalProvider]
 
 
 class FileServer:
-    """Serves `content` at every path and records the headers of each request."""
+    """Serves `pages` at their paths and `content` at every other one; records all requests."""
 
     def __init__(self) -> None:
         self.content = b"GGUF" + bytes(range(256)) * 4000
+        self.pages: dict[str, Any] = {}
         self.etag: str | None = '"one"'
         self.ignores_ranges = False
         self.cut_after: int | None = None
@@ -51,7 +53,13 @@ class FileServer:
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         self.requests.append((handler.path, dict(handler.headers)))
-        if self.statuses:
+        if handler.path in self.pages:
+            page = json.dumps(self.pages[handler.path]).encode()
+            handler.send_response(200)
+            handler.send_header("Content-Length", str(len(page)))
+            handler.end_headers()
+            handler.wfile.write(page)
+        elif self.statuses:
             handler.send_error(self.statuses.pop(0))
         elif self.redirect is not None and not handler.path.startswith("/moved"):
             handler.send_response(302)

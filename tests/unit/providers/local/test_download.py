@@ -9,8 +9,8 @@ import pytest
 from cllm.core.errors import DownloadError
 from cllm.providers.local.download import (
     RefusedError,
+    SafeRedirects,
     _connection_error,
-    _SafeRedirects,
     _status_error,
     _TransientError,
     check_scheme,
@@ -27,7 +27,7 @@ def test_https_and_loopback_are_allowed(url: str):
 def test_a_redirect_from_https_to_another_scheme_is_refused(url: str):
     request = urllib.request.Request("https://x.test/a")
     with pytest.raises(DownloadError, match="insecure"):
-        _SafeRedirects().redirect_request(request, None, 302, "Found", {}, url)
+        SafeRedirects().redirect_request(request, None, 302, "Found", {}, url)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from cllm.providers.local.fetch import (
     find_installers,
     parse_target,
 )
+from cllm.providers.local.hub import HubQuery
 from cllm.providers.local.models import KNOWN_MODELS, CachePaths
 
 SMOLLM2 = KNOWN_MODELS["smollm2-135m"]
@@ -40,6 +41,12 @@ def test_the_endpoint_and_the_token_come_from_the_environment():
     assert target.headers == {"Authorization": "Bearer secret"}
 
 
+@pytest.mark.parametrize(("text", "quantisation"), [("o/r-GGUF", None), ("o/r-GGUF:Q8_0", "Q8_0")])
+def test_a_repository_can_name_a_quantisation(text: str, quantisation: str | None):
+    query = HubQuery(repository="o/r-GGUF", quantisation=quantisation)
+    assert parse_target(f"hf:{text}", {}) == query
+
+
 def test_the_token_is_sent_to_hugging_face_only():
     target = parse_target("https://files.test/a.gguf?x=1", {"HF_TOKEN": "secret"})
     assert isinstance(target, DownloadSource)
@@ -49,7 +56,9 @@ def test_the_token_is_sent_to_hugging_face_only():
 @pytest.mark.parametrize(
     "text",
     [
-        "hf:owner/repo",
+        "hf:owner",
+        "hf:owner/repo:",
+        "hf:owner/repo:../Q8_0",
         "hf:owner/repo/a.bin",
         "hf:../repo/a.gguf",
         "hf:owner/../a.gguf",

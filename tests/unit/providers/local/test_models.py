@@ -1,5 +1,6 @@
 """Resolving, listing and removing local models."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,10 @@ import pytest
 
 from cllm.core.errors import LocalModelError, ModelNotFoundError
 from cllm.providers.local.models import (
+    KNOWN_MODELS,
     CachePaths,
+    HubFile,
+    KnownModel,
     ModelFile,
     cache_paths,
     check_is_gguf,
@@ -108,9 +112,39 @@ def test_the_list_shows_which_models_are_downloaded(paths: CachePaths):
     ]
 
 
-def test_without_a_cache_the_list_contains_the_known_models(tmp_path: Path):
+def test_without_a_cache_the_list_contains_the_model_that_is_downloaded_at_its_first_use(
+    tmp_path: Path,
+):
     listed = list_models(CachePaths(root=tmp_path / "nowhere"))
     assert [(model.name, model.is_downloaded) for model in listed] == [("smollm2-135m", False)]
+
+
+def test_the_list_can_contain_all_known_models_with_their_context_windows(paths: CachePaths):
+    (paths.models / "qwen3-0.6b.gguf").write_bytes(b"GGUF")
+    listed = {model.name: model for model in list_models(paths, with_known=True)}
+    assert listed.keys() == KNOWN_MODELS.keys()
+    assert [name for name, model in listed.items() if model.is_downloaded] == ["qwen3-0.6b"]
+    assert listed["qwen3-0.6b"].context == 32768
+    assert listed["qwen3-4b-2507"].size == 2497281120
+
+
+def test_a_large_model_is_used_only_after_its_download(paths: CachePaths):
+    with pytest.raises(ModelNotFoundError, match=r"639 MB.*cllm models pull qwen3-0.6b"):
+        resolve("qwen3-0.6b", paths)
+    (paths.models / "qwen3-0.6b.gguf").write_bytes(b"GGUF")
+    model = resolve("qwen3-0.6b", paths)
+    assert model.is_complete
+    assert model.parameters["chat_template_kwargs"] == {"enable_thinking": False}
+
+
+@pytest.mark.parametrize("model", KNOWN_MODELS.values(), ids=KNOWN_MODELS)
+def test_a_known_model_has_a_hash_and_a_source(model: KnownModel):
+    assert re.fullmatch(r"[0-9a-f]{64}", model.sha256)
+    assert model.size > 90_000_000
+    if isinstance(model.source, HubFile):
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+", model.source.repository)
+        assert re.fullmatch(r"main|[0-9a-f]{40}", model.source.revision)
+        assert model.source.file.endswith(".gguf")
 
 
 def test_a_removed_model_no_longer_exists(paths: CachePaths):
