@@ -13,10 +13,19 @@ from tests.torture import choose_size
 from cllm.core.errors import DownloadError
 from cllm.providers.local.fetch import Fetcher, fetch_known_model
 from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths
+from cllm.providers.registry import BUILTIN_PROVIDERS
 
 # Hypothesis: few examples in a normal run, many in `make torture`.
 settings.register_profile("scaled", max_examples=choose_size(40, 1000), deadline=None)
 settings.load_profile("scaled")
+
+
+def pytest_configure() -> None:
+    """Without a model cllm chooses one: no test may use the developer's keys or Ollama."""
+    for row in BUILTIN_PROVIDERS.values():
+        os.environ.pop(row.key or "", None)
+    os.environ.pop("CLLM_MODEL", None)
+    os.environ["OLLAMA_HOST"] = "127.0.0.1:9"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -27,6 +27,8 @@ class Home:
         return {
             "HOME": str(self.path),
             "LANG": "C.UTF-8",
+            # No server listens there: an Ollama on the developer's machine is not used.
+            "OLLAMA_HOST": "127.0.0.1:9",
             "PATH": os.environ["PATH"],
             "TMPDIR": str(self.temporary),
             "XDG_CACHE_HOME": str(self.cache),

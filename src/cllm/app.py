@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cllm.commands.command_line import CommandEnvironment
     from cllm.commands.tool import CommandSettings, CommandTool, Confirm
     from cllm.commands.tool import Report as Tell
+    from cllm.default_model import ModelChoice
     from cllm.engine.prompt_history import ModelContext
     from cllm.engine.request import ModelRoute, Price
     from cllm.engine.turn import Engine
@@ -106,7 +107,7 @@ class App:
         self.settings = settings
         self.store: Store = open_configured_store(settings.store, settings)
         self._factory = ProviderFactory(
-            settings, model=self.model, report=report, single_turn=single_turn
+            settings, model=lambda: self.model, report=report, single_turn=single_turn
         )
         self._providers: dict[tuple[str, str], Provider] = {}
         self._keyless: dict[str, AnthropicProvider] = {}
@@ -116,7 +117,14 @@ class App:
 
     @property
     def model(self) -> str:
-        return self.settings.model or DEFAULT_MODEL
+        return self.settings.model or self.model_choice.model
+
+    @cached_property
+    def model_choice(self) -> "ModelChoice":
+        """The model if none is configured."""
+        from cllm.default_model import choose_model
+
+        return choose_model(self.settings)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a read operation, without an event loop if the store never waits."""

@@ -3,6 +3,7 @@
 A provider is imported when it is opened, for a fast start. Opening makes no connection.
 """
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -65,6 +66,7 @@ COMMON_OPTIONS = ("prices",)
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 MIN_SECRET_LENGTH = 8
 BEDROCK = "bedrock"
+OLLAMA = "ollama"
 SETTINGS_KEY = "api_key"
 """The place of a key that the Cllmfile or the command line sets."""
 
@@ -84,12 +86,17 @@ class ProviderEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 class ProviderFactory:
     """Resolves a model to its provider and opens that provider.
 
-    Top-level settings apply to the provider of `model`. `single_turn`: the process runs one
-    turn and ends.
+    Top-level settings apply to the provider of `model()`, which is called only for settings
+    without a model. `single_turn`: the process runs one turn and ends.
     """
 
     def __init__(
-        self, settings: Settings, *, model: str, report: "Report | None", single_turn: bool
+        self,
+        settings: Settings,
+        *,
+        model: Callable[[], str],
+        report: "Report | None",
+        single_turn: bool,
     ) -> None:
         self._settings = settings
         self._model = model
@@ -280,9 +287,16 @@ class ProviderFactory:
         """Return the provider's settings over the top-level ones that apply to it."""
         settings = ProviderSettings()
         for top in self._settings.top_providers:
-            if self._is_provider_of(name, top.model or self._model):
+            if self._is_provider_of(name, top.model or self._model()):
                 settings = _merge(top.settings, settings)
-        return _merge(self._settings.providers.get(name, ProviderSettings()), settings)
+        settings = _merge(self._settings.providers.get(name, ProviderSettings()), settings)
+        environment = self._settings.env.environment
+        if name == OLLAMA and settings.api_base is None and environment.get("OLLAMA_HOST"):
+            from cllm.providers.ollama import find_ollama_url
+
+            address = f"{find_ollama_url(environment)}/v1"
+            return msgspec.structs.replace(settings, api_base=address)
+        return settings
 
     def _is_provider_of(self, name: str, model: str) -> bool:
         try:

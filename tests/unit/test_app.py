@@ -53,7 +53,8 @@ def openai(app: App, model: str) -> OpenAIProvider:
 
 class TestParts:
     def test_the_default_model_is_the_local_one(self, make_app):
-        assert make_app().model == DEFAULT_MODEL == "local/smollm2-135m"
+        no_keys = {"OLLAMA_HOST": "127.0.0.1:9"}
+        assert make_app(environment=no_keys).model == DEFAULT_MODEL == "local/smollm2-135m"
         assert make_app("model: openai/x").model == "openai/x"
 
     @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def open_model(tmp_path: Path):
         (tmp_path / ".cllm/Cllmfile.yml").write_text(text, encoding="utf-8")
         place = Environment(home=tmp_path, directory=tmp_path / "work", environment=environment)
         settings = load_settings(place, CommandLine())
-        factory = ProviderFactory(settings, model=model, report=None, single_turn=True)
+        factory = ProviderFactory(settings, model=lambda: model, report=None, single_turn=True)
         return factory.open(factory.resolve(model))
 
     return open_model

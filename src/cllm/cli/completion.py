@@ -105,7 +105,7 @@ model_option = click.option(
     "--model",
     metavar="MODEL",
     shell_complete=complete_models,
-    help="Model: provider/name (default local/smollm2-135m).",
+    help="Model: provider/name; without one, cllm chooses and says which.",
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import click
 import msgspec
 
-from cllm.app import DEFAULT_MODEL, App, now
+from cllm.app import App, now
 from cllm.cli import output
 from cllm.cli.inputs import HelpCommand, current_environment
 from cllm.cli.progress import show_progress
@@ -61,11 +61,12 @@ def _findings(*, fix: bool) -> Iterator[Finding]:
     if settings is None:
         return
     try:
-        model = settings.model or DEFAULT_MODEL
-        opener = ProviderFactory(settings, model=model, report=None, single_turn=True)
-        yield from check_provider(settings, opener, model)
-        yield from check_store(settings.store, fix=fix, now=now())
         app = App(settings)
+        model = app.model
+        reason = "" if settings.model else f" (the default, because {app.model_choice.reason})"
+        opener = ProviderFactory(settings, model=lambda: model, report=None, single_turn=True)
+        yield from check_provider(settings, opener, model, reason=reason)
+        yield from check_store(settings.store, fix=fix, now=now())
         listing = app.store.list_conversations(archive_filter="all", side=True, limit=sys.maxsize)
         page = app.run(listing)
         histories = HistoryCheck(opener, model=model)

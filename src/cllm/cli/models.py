@@ -48,6 +48,8 @@ def command() -> None:
 @click.option("--sha256", metavar="HEX", help="Expected SHA-256 hash of the file.")
 def pull(model: str, sha256: str | None) -> None:
     from cllm.providers.local import fetch
+    from cllm.providers.local.download import DownloadSource
+    from cllm.providers.local.hub import HubQuery
 
     if find_spec("xllamacpp") is None:
         raise MissingExtraError(feature="A local model", extra="local")
@@ -57,9 +59,9 @@ def pull(model: str, sha256: str | None) -> None:
     match target:
         case KnownModel():
             fetched = fetch.fetch_known_model(target, fetcher, sha256=sha256 or target.sha256)
-        case fetch.HubQuery():
+        case HubQuery():
             fetched = fetch.fetch_from_hub(target, fetcher, sha256=sha256)
-        case fetch.DownloadSource():
+        case DownloadSource():
             fetched = fetch.fetch_remote(target, fetcher, sha256=sha256)
         case _:
             assert_never(target)

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from cllm.app import DEFAULT_MODEL
 from cllm.cli import output
 from cllm.cli.trust import load_trusted_layers
 from cllm.core.errors import MissingKeyError, ModelNotFoundError
 from cllm.core.secret import redact_secrets
+from cllm.default_model import choose_model
 from cllm.provider_factory import SETTINGS_KEY, ProviderFactory
 from cllm.providers.registry import LOCAL
 from cllm.settings.layers import (
@@ -33,12 +33,13 @@ def show_config(env: Environment, line: CommandLine) -> None:
     settings = build_settings(layered, env, line)
     secrets = settings.secrets()
     store = redact_password(settings.store)
+    model, described_model = _describe_model(layered, settings)
     for heading, lines in (
         ("Files, lowest priority first", _file_lines(layered, env, line)),
         ("Paths", (f"cllm folder: {settings.history_folder}", f"store: {store}")),
-        ("Settings", _setting_lines(layered)),
+        ("Settings", _setting_lines(layered, described_model)),
         ("Variables", _variable_lines(settings)),
-        ("API keys", _key_lines(layered, settings)),
+        ("API keys", _key_lines(layered, settings, model)),
         ("System prompt", _prompt_lines(settings)),
     ):
         output.print_line(f"{heading}:")
@@ -54,8 +55,16 @@ def _file_lines(layered: LayeredSettings, env: Environment, line: CommandLine) -
     yield f"none (searched {searched})"
 
 
-def _setting_lines(layered: LayeredSettings) -> Iterator[str]:
-    yield f"model: {layered.values.get('model') or DEFAULT_MODEL}{_source_text(layered, 'model')}"
+def _describe_model(layered: LayeredSettings, settings: Settings) -> tuple[str, str]:
+    """Return the model, and the model with its source or the reason of the choice."""
+    if settings.model is not None:
+        return settings.model, f"{settings.model}{_source_text(layered, 'model')}"
+    choice = choose_model(settings)
+    return choice.model, f"{choice.model} (default, because {choice.reason})"
+
+
+def _setting_lines(layered: LayeredSettings, model: str) -> Iterator[str]:
+    yield f"model: {model}"
     for key, value in sorted(layered.values.items()):
         if key not in ("model", "variables", "default_system_message"):
             yield from _value_lines(key, value, layered)
@@ -100,10 +109,9 @@ def _prompt_lines(settings: Settings) -> Iterator[str]:
     yield f"{_shorten(prompt.text)} ({prompt.source})" if has_prompt else "none"
 
 
-def _key_lines(layered: LayeredSettings, settings: Settings) -> Iterator[str]:
+def _key_lines(layered: LayeredSettings, settings: Settings, model: str) -> Iterator[str]:
     """The source of the key of each provider that is configured, used or has a saved key."""
-    model = settings.model or DEFAULT_MODEL
-    factory = ProviderFactory(settings, model=model, report=None, single_turn=True)
+    factory = ProviderFactory(settings, model=lambda: model, report=None, single_turn=True)
     names = {*settings.providers}
     names.update(saved.provider for saved in SavedKeys(user_folder(settings.env)).list_keys())
     with suppress(ModelNotFoundError):

@@ -63,12 +63,6 @@ if TYPE_CHECKING:
 MAX_PRESSES = 2
 FORCE_EXIT_SECONDS = 1.0
 
-HINT = (
-    "Using the small local model. For better replies, choose a larger one: -m openai/gpt-4o, "
-    "the environment variable CLLM_MODEL, or `model:` in ~/.cllm/Cllmfile.yml. "
-    "(This hint is shown once.)"
-)
-
 
 class AskOptions(msgspec.Struct, frozen=True, kw_only=True):
     text: str
@@ -321,8 +315,12 @@ class _Screen:
             self.answer.write(block)
 
     def _announce(self, event: TurnStarted) -> None:
-        if self._app.settings.model is None and event.model == DEFAULT_MODEL:
-            self._hint_once()
+        if self._app.settings.model is None and event.model == self._app.model:
+            from cllm.default_model import take_hint
+
+            hint = take_hint(self._app.model_choice, self._app.cache_paths.root)
+            if hint is not None:
+                output.note(hint)
         if event.model == DEFAULT_MODEL and output.is_on_terminal():
             output.note(DEFAULT_MODEL_LABEL)
         if output.is_on_terminal() and (reading := describe_reading(event)) is not None:
@@ -331,15 +329,6 @@ class _Screen:
             output.warn(notice)
         if self._options.automatic and event.conversation is not None:
             output.note(f"Conversation: {event.conversation}")
-
-    def _hint_once(self) -> None:
-        folder = self._app.cache_paths.root
-        marker = folder / "hint-shown"
-        if not marker.exists():
-            output.note(HINT)
-            with contextlib.suppress(OSError):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                marker.touch()
 
 
 class _StopSignals:

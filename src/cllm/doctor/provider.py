@@ -38,14 +38,16 @@ EXTRAS = {
 }
 
 
-def check_provider(settings: Settings, opener: ProviderFactory, model: str) -> Iterator[Finding]:
+def check_provider(
+    settings: Settings, opener: ProviderFactory, model: str, *, reason: str = ""
+) -> Iterator[Finding]:
+    """`reason`: why the model was chosen, if none is configured."""
     try:
         resolved = opener.resolve(model)
         access = opener.get_endpoint(resolved.provider)
     except CllmError as error:
         yield problem(MODEL, str(error))
         return
-    reason = "" if settings.model else " (the default)"
     yield ok(MODEL, f"{model}{reason} uses the provider '{resolved.provider}'.")
     if resolved.provider == LOCAL:
         yield _check_local_model(settings, resolved)

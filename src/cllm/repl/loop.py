@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Protocol, TextIO
 
 from cllm.app import DEFAULT_MODEL, DEFAULT_MODEL_LABEL
 from cllm.core.errors import CllmError
+from cllm.default_model import take_hint
 from cllm.repl.chat import Chat
 from cllm.repl.commands import ExitChat, parse_command, show_tail, unescape_message
 from cllm.repl.screen import echo
@@ -169,6 +170,10 @@ async def start_chat(chat: Chat, ref: str | None) -> None:
     if chat.conversation is None:
         state = f"saved as {chat.ref}" if chat.options.is_saved else "not saved"
         chat.screen.note(f"New conversation with {chat.model}, {state}. /help lists the commands.")
+        if chat.app.settings.model is None and chat.model == chat.app.model:
+            hint = take_hint(chat.app.model_choice, chat.app.cache_paths.root)
+            if hint is not None:
+                chat.screen.note(hint)
         if chat.model == DEFAULT_MODEL and chat.screen.is_terminal:
             chat.screen.note(DEFAULT_MODEL_LABEL)
     elif chat.conversation.model not in (None, chat.model):

@@ -71,6 +71,8 @@ def open_server_state(settings: Settings) -> ServerState:
     check_public_access(settings.server)
     _check_default_provider(settings)
     app = App(replace(settings, store=server_store(settings)))
+    # Without a configured model, choose one at the start and not during a request.
+    _ = app.model
     store: ServerStore = app.store  # type: ignore[assignment]
     return ServerState(
         app=app,

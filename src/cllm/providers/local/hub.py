@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -181,16 +181,12 @@ def _read(url: str, kind: type[T], query: HubQuery, environ: Mapping[str, str]) 
             f"Cannot read the list of files of {query.repository}; check the network and try again."
         ) from error
     try:
-        return _decode(data[:MAX_BYTES], kind)
+        return msgspec.json.decode(data[:MAX_BYTES], type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DownloadError(
             f"The server's list of files of {query.repository} is not in the format of Hugging "
             "Face; check HF_ENDPOINT."
         ) from error
-
-
-def _decode(data: bytes, kind: Any) -> Any:
-    return msgspec.json.decode(data, type=kind)
 
 
 def _status_error(status: int, query: HubQuery) -> DownloadError:
