@@ -105,15 +105,15 @@ class ServerApp:
 
 @asynccontextmanager
 async def open_server_app(
-    folder: Path, settings: str = "", *, store: str = "memory:", **options: Any
+    folder: Path, settings: str = "", *, store: str | None = "memory:", **options: Any
 ) -> AsyncIterator[ServerApp]:
-    """Open a server with the settings of a Cllmfile."""
+    """Open a server with the settings of a Cllmfile, which name its store if `store` is None."""
     home = folder / "home"
     (home / ".cllm").mkdir(parents=True, exist_ok=True)
     (home / ".cllm/Cllmfile.yml").write_text(settings, encoding="utf-8")
     environment = {"OPENAI_API_KEY": "sk-openai-test", "KEY_OF_ALICE": KEYS["alice"]}
     location = Environment(home=home, directory=folder, environment=environment)
-    loaded = load_settings(location, CommandLine(values={"store": store}))
+    loaded = load_settings(location, CommandLine(values={} if store is None else {"store": store}))
     state = open_server_state(loaded)
     app = build_app(state)
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=True)

@@ -3,23 +3,32 @@
 import re
 import sys
 import uuid
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
 from cllm.core.errors import CllmError, UsageError
+from cllm.core.notice import Notice
 from cllm.core.ports import NewConversation, Provider, Store
 from cllm.core.reply import Usage
 from cllm.core.secret import CallersKey
 from cllm.files import find_cache_folder
 from cllm.provider_factory import ProviderFactory, find_model_cache
 from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL, is_model_file
-from cllm.settings.load import Settings, default_stores, is_same_store, user_folder
+from cllm.settings.load import (
+    Environment,
+    Settings,
+    default_stores,
+    is_same_store,
+    other_store,
+    user_folder,
+)
 from cllm.settings.trust import is_secret_name
-from cllm.stores.registry import is_synchronous, open_store
+from cllm.stores.registry import is_synchronous, open_store, store_location
 
 if TYPE_CHECKING:
     from cllm.commands.command_line import CommandEnvironment
@@ -90,22 +99,42 @@ def run_without_loop(coroutine: Coroutine[Any, Any, T]) -> T:
 
 def open_configured_store(url: str, settings: Settings) -> Store:
     """Open a store that has the user's cache folder."""
-    env = settings.env
-    cache = find_cache_folder(env.environment, home=env.home)
-    return open_store(url, clock=now, cache=cache)
+    return open_store(url, clock=now, cache=find_cache(settings.env))
+
+
+def find_cache(env: Environment) -> Path:
+    """The user's cache folder."""
+    return find_cache_folder(env.environment, home=env.home)
+
+
+def log_warning(notice: Notice) -> None:
+    import logging
+
+    from cllm.logs import log
+
+    log("store", logging.WARNING, notice.message, code=notice.code)
 
 
 class App:
     """A store, and the providers that were opened.
 
-    `single_turn`: the process makes one call and exits.
+    New conversations are stored in `own_store`; `store` also has those of the other default store.
+    `single_turn`: the process makes one call and exits. `warn` gets problems of a store.
     """
 
     def __init__(
-        self, settings: Settings, *, report: "Report | None" = None, single_turn: bool = False
+        self,
+        settings: Settings,
+        *,
+        report: "Report | None" = None,
+        single_turn: bool = False,
+        warn: Callable[[Notice], None] = log_warning,
     ) -> None:
         self.settings = settings
-        self.store: Store = open_configured_store(settings.store, settings)
+        other = other_store(settings)
+        self.store_urls = (settings.store,) if other is None else (settings.store, other)
+        self.own_store: Store = open_configured_store(settings.store, settings)
+        self.store: Store = self.own_store if other is None else self._combine(other, warn)
         self._factory = ProviderFactory(
             settings, model=lambda: self.model, report=report, single_turn=single_turn
         )
@@ -126,18 +155,27 @@ class App:
 
         return choose_model(self.settings)
 
+    def _combine(self, other: str, warn: Callable[[Notice], None]) -> Store:
+        from cllm.stores.combined import CombinedStore
+
+        return CombinedStore(
+            self.own_store,
+            partial(open_configured_store, other, self.settings),
+            locations=(store_location(self.settings.store), store_location(other)),
+            warn=warn,
+        )
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a read operation, without an event loop if the store never waits."""
-        return (
-            run_without_loop(work) if is_synchronous(self.settings.store) else run_coroutine(work)
-        )
+        never_waits = all(map(is_synchronous, self.store_urls))
+        return run_without_loop(work) if never_waits else run_coroutine(work)
 
     async def count_other_stores(self) -> dict[str, int]:
         """Return the numbers of conversations in the other default stores."""
         return {
             url: count
             for url in default_stores(self.settings.env)
-            if not is_same_store(url, self.settings.store)
+            if not any(is_same_store(url, used) for used in self.store_urls)
             if (count := await _count_conversations(url))
         }
 
@@ -309,7 +347,10 @@ class App:
         """Refuse a model file that a conversation in the project's folder names."""
         env = self.settings.env
         project = (env.directory / ".cllm").resolve()
-        is_project_store = self.settings.store.startswith(f"json:{env.directory / '.cllm'}")
+        is_project_store = any(
+            url.partition(":")[2].startswith(str(env.directory / ".cllm"))
+            for url in self.store_urls
+        )
         if model == self.settings.model or not is_model_file(model) or not is_project_store:
             return
         if project != user_folder(env).resolve():
@@ -325,9 +366,16 @@ class App:
         """Delete the local model's saved state."""
         from cllm.providers.local.slots import SlotFiles
 
-        SlotFiles(folder=self.cache_paths.slots).delete_conversation(
-            self.cache_key(conversation, store=store)
-        )
+        slots = SlotFiles(folder=self.cache_paths.slots)
+        for url in self.store_urls if store is None else (store,):
+            slots.delete_conversation(self.cache_key(conversation, store=url))
+
+    async def delete_conversation(self, ref: str) -> None:
+        """Delete a conversation, and the local model's state of it under its ID and its name."""
+        summary = await self.store.summary(ref)
+        await self.store.delete(ref)
+        for known in {ref, summary.id, summary.ref}:
+            self.forget(known)
 
     @property
     def cache_paths(self) -> "CachePaths":

@@ -45,16 +45,18 @@ def test_a_folder_with_conversations_keeps_its_own_history(home, settings, cllm)
     assert not home.file("here").exists()
 
 
-def test_a_folder_with_a_database_keeps_its_own_history(home, provider, settings, cllm):
+def test_a_folder_with_a_database_has_its_own_database_only(home, provider, settings, cllm):
     path = home.work / ".cllm/cllm.db"
     cllm("db", "upgrade", "--store", f"sqlite:{path}").succeeded()
 
     cllm("Hello", "--conversation", "here").succeeded()
     with Server(environment=home.environment, directory=home.work, store=None) as server:
-        server.complete(("user", "Hello"), conversation="")
+        server.complete(("user", "Hello"), conversation="there")
 
-    assert (home.work / ".cllm/conversations/here.json").is_file()
+    assert home.file("here").is_file()
+    assert not (home.work / ".cllm/conversations").exists()
     assert not (home.path / ".cllm/cllm.db").exists()
+    assert sorted(listed_ids(cllm("--list-conversations").succeeded())) == ["here", "there"]
 
 
 @pytest.mark.parametrize("command", [("--list-conversations",), ("conversations", "list")])
@@ -86,7 +88,7 @@ def test_an_empty_list_says_that_the_server_has_conversations(home, provider, se
     with Server(environment=home.environment, directory=home.work, store=None) as server:
         server.complete(("user", "Hello"), conversation="")
 
-    done = cllm("--list-conversations").succeeded()
+    done = cllm("--list-conversations", "--store", f"json:{home.conversations}").succeeded()
 
     assert f"1 conversation is in {home.path}/.cllm/cllm.db" in done.err
     advised = re.search(r"list them with: cllm (.*)", done.err)
@@ -134,6 +136,14 @@ def test_unreadable_stores_are_not_counted(home, settings, cllm):
 
     assert "conversation is in" not in done.err
     assert "conversations are in" not in done.err
+
+
+def test_the_settings_name_the_database_that_is_listed_too(home, settings, cllm):
+    path = home.path / ".cllm/cllm.db"
+    assert "also listed" not in cllm("--show-config").succeeded().out
+    cllm("db", "upgrade", "--store", f"sqlite:{path}").succeeded()
+
+    assert f"also listed: sqlite:{path}" in cllm("--show-config").succeeded().out
 
 
 def test_a_link_out_of_a_project_is_not_followed_by_looking(home, settings, cllm):

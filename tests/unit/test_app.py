@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sqlite_template import write_database
 
 from cllm.app import (
     DEFAULT_MODEL,
@@ -12,6 +13,7 @@ from cllm.app import (
     new_conversation_id,
     new_id,
     now,
+    open_configured_store,
     run_coroutine,
     run_without_loop,
 )
@@ -19,6 +21,7 @@ from cllm.core.conversation import is_valid_id
 from cllm.core.errors import MissingKeyError, ModelNotFoundError, SettingsError
 from cllm.core.ports import NewConversation
 from cllm.engine.turn import Engine
+from cllm.providers.local.slots import SlotFiles
 from cllm.providers.openai import OpenAIProvider
 from cllm.settings.load import CommandLine, Environment, load_settings
 from cllm.stores.json.store import JsonFileStore
@@ -314,3 +317,46 @@ def test_a_coroutine_that_waits_is_refused_and_closed():
     with pytest.raises(RuntimeError, match="use run"):
         run_without_loop(waiting())
     assert closed == [True]
+
+
+class TestOneHistory:
+    @pytest.fixture
+    def app(self, make_app, tmp_path: Path) -> App:
+        path = tmp_path / "home/.cllm/cllm.db"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_database(path)
+        app: App = make_app()
+        return app
+
+    async def test_the_database_of_the_server_is_part_of_the_store(self, app):
+        database = open_configured_store(app.store_urls[1], app.settings)
+        await database.create(NewConversation(id=new_id(), name="dogs"))
+        await database.close()
+        await app.store.create(NewConversation(id="cats"))
+
+        page = await app.store.list_conversations()
+
+        assert [item.ref for item in page.items] == ["cats", "dogs"]
+        await app.close()
+
+    def test_reads_of_two_stores_run_in_an_event_loop(self, app):
+        assert app.run(app.store.list_conversations()).items == ()
+
+    async def test_a_deleted_conversation_leaves_no_state_of_the_local_model(self, app):
+        database = open_configured_store(app.store_urls[1], app.settings)
+        created = await database.create(NewConversation(id=new_id(), name="dogs"))
+        await database.close()
+        slots = SlotFiles(folder=app.cache_paths.slots)
+        keys = [
+            app.cache_key(ref, store=url) for ref in ("dogs", created.id) for url in app.store_urls
+        ]
+        slots.create_folder()
+        for key in keys:
+            name = slots.new_name()
+            (slots.folder / name).write_bytes(b"state")
+            assert slots.commit(name, key, "model") is not None
+
+        await app.delete_conversation("dogs")
+
+        assert [slots.find(key, "model") for key in keys] == [None] * len(keys)
+        await app.close()

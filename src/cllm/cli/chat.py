@@ -191,6 +191,7 @@ def _open_chat(
     from cllm.cli.attachments import read_attachments
     from cllm.cli.progress import Progress
     from cllm.repl.chat import Chat
+    from cllm.settings.load import use_single_store
 
     progress = Progress()
 
@@ -203,17 +204,15 @@ def _open_chat(
         from cllm.cli.turn_log import start_logging
 
         new_log = start_logging(settings)
-    chat_settings = (
-        settings if options.is_saved else msgspec.structs.replace(settings, store=MEMORY_STORE)
-    )
-    app = App(chat_settings, report=report)
+    chat_settings = settings if options.is_saved else use_single_store(settings, MEMORY_STORE)
+    app = App(chat_settings, report=report, warn=screen.warn)
     return Chat(
         app,
         screen,
         options,
         attach=read_attachments,
         tools=_open_tools(app, screen),
-        open_saved_app=lambda: App(settings, report=report),
+        open_saved_app=lambda: App(settings, report=report, warn=screen.warn),
         new_log=new_log,
         apply_schema=apply_schema,
     )

@@ -66,7 +66,8 @@ def _findings(*, fix: bool) -> Iterator[Finding]:
         reason = "" if settings.model else f" (the default, because {app.model_choice.reason})"
         opener = ProviderFactory(settings, model=lambda: model, report=None, single_turn=True)
         yield from check_provider(settings, opener, model, reason=reason)
-        yield from check_store(settings.store, fix=fix, now=now())
+        for url in app.store_urls:
+            yield from check_store(url, fix=fix, now=now())
         listing = app.store.list_conversations(archive_filter="all", side=True, limit=sys.maxsize)
         page = app.run(listing)
         histories = HistoryCheck(opener, model=model)

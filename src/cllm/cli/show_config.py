@@ -20,7 +20,7 @@ from cllm.settings.layers import (
     settings_folders,
     user_folder,
 )
-from cllm.settings.load import Settings, build_settings
+from cllm.settings.load import Settings, build_settings, other_store
 from cllm.settings.saved_keys import SavedKeys
 from cllm.settings.trust import is_secret_name, mask_credentials, mask_secrets
 from cllm.stores.registry import redact_password
@@ -32,11 +32,10 @@ def show_config(env: Environment, line: CommandLine) -> None:
     layered = load_trusted_layers(env, line)
     settings = build_settings(layered, env, line)
     secrets = settings.secrets()
-    store = redact_password(settings.store)
     model, described_model = _describe_model(layered, settings)
     for heading, lines in (
         ("Files, lowest priority first", _file_lines(layered, env, line)),
-        ("Paths", (f"cllm folder: {settings.history_folder}", f"store: {store}")),
+        ("Paths", _path_lines(settings)),
         ("Settings", _setting_lines(layered, described_model)),
         ("Variables", _variable_lines(settings)),
         ("API keys", _key_lines(layered, settings, model)),
@@ -53,6 +52,14 @@ def _file_lines(layered: LayeredSettings, env: Environment, line: CommandLine) -
         return
     searched = ", ".join(str(folder) for folder, _ in settings_folders(env, line))
     yield f"none (searched {searched})"
+
+
+def _path_lines(settings: Settings) -> Iterator[str]:
+    yield f"cllm folder: {settings.files_folder}"
+    yield f"store: {redact_password(settings.store)}"
+    other = other_store(settings)
+    if other is not None:
+        yield f"also listed: {redact_password(other)}, the database of the server"
 
 
 def _describe_model(layered: LayeredSettings, settings: Settings) -> tuple[str, str]:

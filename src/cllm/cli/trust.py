@@ -77,7 +77,7 @@ def open_app(line: CommandLine) -> "App":
     from cllm.stores import progress
 
     progress.show_progress.set(_show_progress)
-    return App(load_trusted_settings(current_environment(), line))
+    return App(load_trusted_settings(current_environment(), line), warn=output.warn)
 
 
 def _show_progress(items: Iterable[str], name: str, total: int) -> Iterable[str]:

@@ -70,6 +70,7 @@ class AskOptions(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool
     extract: bool = False
     automatic: bool
+    announces_id: bool = True
     policy: Policy
     attachments: tuple[AnyPart, ...] = ()
     exec_commands: tuple[str, ...] = ()
@@ -84,7 +85,9 @@ def ask(env: Environment, line: CommandLine, options: AskOptions) -> None:
     settings = load_trusted_settings(env, line)
     options = _apply_template(settings, options)
     log = _start_log(settings)
-    app = App(settings, report=Progress(), single_turn=True)
+    if settings.save == "all" and options.ref is None and not options.automatic:
+        options = msgspec.structs.replace(options, automatic=True, announces_id=False)
+    app = App(settings, report=Progress(), single_turn=True, warn=output.warn)
     request = _build_request(app, options)
     with contextlib.ExitStack() as stack:
         apply_schema = _open_schema(app, stack)
@@ -94,7 +97,7 @@ def ask(env: Environment, line: CommandLine, options: AskOptions) -> None:
 def open_turn_app(line: CommandLine) -> App:
     """Open an app that makes one turn."""
     settings = load_trusted_settings(current_environment(), line)
-    return App(settings, report=Progress(), single_turn=True)
+    return App(settings, report=Progress(), single_turn=True, warn=output.warn)
 
 
 def run_stored_turn(app: App, choose_turn: Callable[[], Awaitable["EditedMessage"]]) -> None:
@@ -231,7 +234,9 @@ async def _run_turn(
     screen = _Screen(app, options)
     progress = TurnProgress(request)
     try:
-        async with aclosing(app.engine().run_turn(request)) as events:
+        # A new ID is in no store; a question does not wait for the database of the server.
+        store = app.own_store if options.automatic else app.store
+        async with aclosing(app.engine(store).run_turn(request)) as events:
             async for event in events:
                 progress.on_event(event)
                 screen.show(event)
@@ -327,7 +332,8 @@ class _Screen:
             output.note(reading)
         for notice in event.prompt.notices:
             output.warn(notice)
-        if self._options.automatic and event.conversation is not None:
+        is_announced = self._options.automatic and self._options.announces_id
+        if is_announced and event.conversation is not None:
             output.note(f"Conversation: {event.conversation}")
 
 

@@ -131,7 +131,7 @@ async def list_newest(chat: Chat, rest: str) -> None:
         chat.screen.warn(notice)
     if not page.items:
         others = await chat.app.count_other_stores()
-        for line in empty_list_lines(chat.app.settings.store, others, advice=OPEN_COMMAND):
+        for line in empty_list_lines(chat.app.store_urls, others, advice=OPEN_COMMAND):
             chat.screen.note(line)
         if not chat.options.is_saved:
             chat.screen.note("This chat was started with --no-save; /save ID stores it.")

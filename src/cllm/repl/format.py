@@ -1,6 +1,6 @@
 """Conversations as text: usage and cost, summaries, the last turns."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from shlex import quote
 
 import msgspec
@@ -10,12 +10,11 @@ from cllm.core.conversation import StandingSummary, StoredConversation, Summary,
 from cllm.core.reply import Usage
 from cllm.providers.local.models import list_models
 from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL
-from cllm.stores.registry import redact_password
+from cllm.stores.registry import store_location
 from cllm.terminal import align_columns, escape, local_time, one_line, pluralize
 from cllm.window.cache_report import Amount, CacheReport, to_amount
 
 SMALL_DOLLARS = 0.01
-PATHS = ("json", "sqlite")
 TAIL_TURNS = 3
 TAIL_LINES = 12
 MAX_TITLE = 60
@@ -137,17 +136,14 @@ def _token_lines(usage: Usage) -> Iterator[str]:
     yield f"  tokens received  {about}{usage.output + usage.reasoning:,}"
 
 
-def empty_list_lines(store: str, others: Mapping[str, int], *, advice: str) -> Iterator[str]:
+def empty_list_lines(
+    stores: Sequence[str], others: Mapping[str, int], *, advice: str
+) -> Iterator[str]:
     """`advice` ends with a command; the URL of the store is appended."""
-    yield f"No conversations in {location(store)}."
+    yield f"No conversations in {' and '.join(map(store_location, stores))}."
     for other, number in others.items():
         count = f"{number:,} conversation{' is' if number == 1 else 's are'}"
-        yield f"{count} in {location(other)}; {advice} {quote(other)}"
-
-
-def location(store: str) -> str:
-    scheme, _, path = store.partition(":")
-    return path if scheme in PATHS else redact_password(store)
+        yield f"{count} in {store_location(other)}; {advice} {quote(other)}"
 
 
 def tail_lines(conversation: StoredConversation) -> Iterator[str]:

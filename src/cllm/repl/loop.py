@@ -143,7 +143,7 @@ async def run_chat(
 
 def resume_command(chat: Chat) -> str:
     settings = chat.app.settings
-    is_default = settings.store == file_store(settings.history_folder)
+    is_default = settings.store == file_store(settings.files_folder)
     store = "" if is_default else f" --store {quote(redact_password(settings.store))}"
     return f"cllm chat {chat.ref}{store}"
 

@@ -1,15 +1,15 @@
 """Values that every endpoint uses: `ServerState`, and `ApiRequest` with its `Caller`."""
 
+import asyncio
 import ipaddress
 from collections.abc import Mapping
 
 import msgspec
-from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 import cllm.providers.http.aiohttp_transport  # noqa: F401 - slow to import: not in the first request
-from cllm.app import App, new_id, now, open_configured_store
+from cllm.app import App, find_cache, new_id, now
 from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.errors import UsageError
 from cllm.core.ports import Clock, NewId, ServerStore, Store
@@ -19,8 +19,9 @@ from cllm.server.http.limits import BodyQuota
 from cllm.server.http.request_log import SCOPE_KEY, RequestRecord
 from cllm.server.http.routes import Protocol
 from cllm.server.turns.registry import TurnRegistry, UsageCounter
-from cllm.settings.load import JSON, Settings, file_store, server_store
+from cllm.settings.load import JSON, Settings, file_store, server_store, use_single_store
 from cllm.settings.sections import ServerSettings
+from cllm.stores.registry import open_file_store
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +31,10 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one server. `files` is the folder of conversation files, if served."""
+    """The state of one server.
+
+    `files` is the folder of conversation files, if served; `lists_files`: lists contain them.
+    """
 
     app: App
     store: ServerStore
@@ -42,6 +46,8 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     new_id: NewId
     files: Store | None = None
+    files_url: str | None = None
+    lists_files: bool = False
 
 
 class ApiRequest(Request):
@@ -70,10 +76,11 @@ def open_server_state(settings: Settings) -> ServerState:
     """Open the store and the engine; the caller closes `app`."""
     check_public_access(settings.server)
     _check_default_provider(settings)
-    app = App(replace(settings, store=server_store(settings)))
+    app = App(use_single_store(settings, server_store(settings)))
     # Without a configured model, choose one at the start and not during a request.
     _ = app.model
     store: ServerStore = app.store  # type: ignore[assignment]
+    files_url = _find_files(settings)
     return ServerState(
         app=app,
         store=store,
@@ -84,7 +91,9 @@ def open_server_state(settings: Settings) -> ServerState:
         body_quota=BodyQuota(settings.server.limits),
         clock=now,
         new_id=new_id,
-        files=_open_files(settings),
+        files=None if files_url is None else _open_files(files_url, settings),
+        files_url=files_url,
+        lists_files=files_url is not None and not settings.is_single_store,
     )
 
 
@@ -126,9 +135,16 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _open_files(settings: Settings) -> Store | None:
+def _find_files(settings: Settings) -> str | None:
+    """The URL of the folder of conversation files; None if other owners could read them."""
     if settings.server.keys or not _is_loopback(settings.server.host):
         return None
     is_json = settings.store.startswith(JSON)
-    url = settings.store if is_json else file_store(settings.history_folder)
-    return open_configured_store(url, settings)
+    return settings.store if is_json else file_store(settings.files_folder)
+
+
+def _open_files(url: str, settings: Settings) -> Store:
+    """Open the folder; a list that reads thousands of files does not block other requests."""
+    return open_file_store(
+        url, clock=now, cache=find_cache(settings.env), offload=asyncio.to_thread
+    )

@@ -61,10 +61,15 @@ MEMORY = "memory:"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The effective settings. `top_providers`: from the top level of the files, lowest first."""
+    """The effective settings. `top_providers`: from the top level of the files, lowest first.
+
+    `store` is the store of new conversations. Unless `is_single_store`, conversations of the other
+    default store are listed and continued too.
+    """
 
     env: Environment
-    history_folder: Path
+    files_folder: Path
+    database_folder: Path
     model: str | None
     model_is_explicit: bool
     system: GivenPrompt
@@ -88,7 +93,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_file: Path | None
     schema: SchemaSource | None
     server: ServerSettings
+    save: str
     store: str
+    is_single_store: bool
     notices: tuple[Notice, ...]
 
     def secrets(self) -> list[str]:
@@ -155,10 +162,11 @@ def build_settings(layered: LayeredSettings, env: Environment, line: CommandLine
             at = find_line(file.path, "model")
             raise SettingsError("`model` must be a string.", path=str(file.path), line=at)
     retries = (provider.num_retries, provider.max_retries, DEFAULT_RETRIES)
-    folder = history_folder(env, line)
+    folder = files_folder(env, line)
     return Settings(
         env=env,
-        history_folder=folder,
+        files_folder=folder,
+        database_folder=database_folder(env, line),
         model=own.model or None,
         model_is_explicit="model" in line.values,
         system=line.system or _configured_prompt(layered),
@@ -187,7 +195,9 @@ def build_settings(layered: LayeredSettings, env: Environment, line: CommandLine
             layered, env, cllm_folder=explicit_cllm_path(env, line) or local_folder(env)
         ),
         server=sections.read_server(layered, env.environment),
+        save=own.save,
         store=_store_url(own, env, folder),
+        is_single_store=bool(own.store),
         notices=(*_misspelled_key_notices(values), *_ineffective_key_notices(values)),
     )
 
@@ -225,7 +235,7 @@ def _store_url(own: sections.CllmKeys, env: Environment, folder: Path) -> str:
 def _check_links(folder: Path, paths: Iterable[Path], env: Environment, advice: str) -> None:
     """Refuse links out of a project, which may be somebody else's: cllm would write there."""
     for path in paths:
-        if folder == local_folder(env) and links_outside(path, env):
+        if _is_foreign_link(folder, path, env):
             raise SettingsError(
                 f"it is a symbolic link out of this project; {advice}.", path=str(path)
             )
@@ -266,18 +276,22 @@ def local_folder(env: Environment) -> Path:
     return env.directory / LOCAL
 
 
-def has_history(folder: Path) -> bool:
+def has_files(folder: Path) -> bool:
     files = folder / CONVERSATIONS
-    return files.is_dir() or files.is_symlink() or (folder / DATABASE).exists()
+    return files.is_dir() or files.is_symlink()
 
 
-def history_folder(env: Environment, line: CommandLine) -> Path:
-    """The explicit folder, else the current directory's if it has a history, else the user's."""
-    explicit = explicit_cllm_path(env, line)
-    if explicit is not None:
-        return explicit
+def files_folder(env: Environment, line: CommandLine) -> Path:
+    """The explicit folder, else the current directory's if it has files, else the user's."""
+    explicit, local = explicit_cllm_path(env, line), local_folder(env)
+    return explicit or (local if has_files(local) else user_folder(env))
+
+
+def database_folder(env: Environment, line: CommandLine) -> Path:
+    """As `files_folder`, or the current directory's if it has a database."""
     local = local_folder(env)
-    return local if has_history(local) else user_folder(env)
+    has_database = explicit_cllm_path(env, line) is None and (local / DATABASE).exists()
+    return local if has_database else files_folder(env, line)
 
 
 def file_store(folder: Path) -> str:
@@ -313,14 +327,43 @@ def links_outside(folder: Path, env: Environment) -> bool:
     return not folder.resolve().is_relative_to(env.directory.resolve())
 
 
+def _is_foreign_link(folder: Path, path: Path, env: Environment) -> bool:
+    return folder == local_folder(env) and links_outside(path, env)
+
+
+def _database_paths(folder: Path) -> list[Path]:
+    return [folder / f"{DATABASE}{suffix}" for suffix in DATABASE_SUFFIXES]
+
+
+def use_single_store(settings: Settings, url: str) -> Settings:
+    return msgspec.structs.replace(settings, store=url, is_single_store=True)
+
+
+def other_store(settings: Settings) -> str | None:
+    """The server's database, whose conversations are shown with the conversation files.
+
+    None if it does not exist, or if server keys separate its conversations by owner.
+    """
+    if settings.is_single_store or settings.server.keys:
+        return None
+    configured = settings.server.store
+    if configured is not None:
+        return None if configured.startswith((JSON, MEMORY)) else configured
+    folder, env = settings.database_folder, settings.env
+    if not (folder / DATABASE).is_file():
+        return None
+    if any(_is_foreign_link(folder, path, env) for path in _database_paths(folder)):
+        return None
+    return database_store(folder)
+
+
 def server_store(settings: Settings) -> str:
     configured = settings.server.store
     if configured is None and not settings.store.startswith(JSON):
         configured = settings.store
     if configured is None:
-        folder = settings.history_folder
-        names = (f"{DATABASE}{suffix}" for suffix in DATABASE_SUFFIXES)
-        paths = (folder / name for name in names)
+        folder = settings.database_folder
+        paths = _database_paths(folder)
         _check_links(folder, paths, settings.env, "pass the file with --store sqlite:PATH")
         url = database_store(folder)
     else:

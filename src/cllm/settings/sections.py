@@ -65,6 +65,7 @@ class CllmKeys(msgspec.Struct, frozen=True, kw_only=True):
     prompt: Text | None = None
     providers: Object = {}
     raw_response: Flag = False
+    save: Annotated[Literal["named", "all"], Meta(description="`named` or `all`")] = "named"
     server: Any = None
     store: Text | None = None
     stream: Flag = True

@@ -48,7 +48,11 @@ def matches_filter(summary: Summary | StoredConversation, archive_filter: Archiv
 
 
 def encode_cursor(last: Summary) -> str:
-    return f"{last.updated_at.isoformat()}{_SEPARATOR}{last.id}"
+    return format_cursor(last.updated_at, last.id)
+
+
+def format_cursor(updated_at: datetime, last_id: str) -> str:
+    return f"{updated_at.isoformat()}{_SEPARATOR}{last_id}"
 
 
 def decode_cursor(cursor: str) -> tuple[datetime, str]:

@@ -5,18 +5,24 @@ Imports only the module of that store.
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cllm.core.errors import SettingsError
 from cllm.core.extras import require_extra
 from cllm.core.ports import Clock, Store
 
+if TYPE_CHECKING:
+    from cllm.stores.json.store import Offload
 
-def _open_json(folder: str, clock: Clock, cache: Path | None) -> Store:
-    from cllm.stores.json.store import JsonFileStore  # noqa: PLC0415
+
+def _open_json(
+    folder: str, clock: Clock, cache: Path | None, offload: "Offload | None" = None
+) -> Store:
+    from cllm.stores.json.store import JsonFileStore, run_inline  # noqa: PLC0415
 
     if not folder:
         raise SettingsError("the store 'json:' needs the path of a folder: json:PATH.")
-    return JsonFileStore(folder, clock=clock, cache=cache)
+    return JsonFileStore(folder, clock=clock, cache=cache, offload=offload or run_inline)
 
 
 def _open_memory(_location: str, clock: Clock, _cache: Path | None) -> Store:
@@ -40,6 +46,7 @@ def _open_sqlite(location: str, clock: Clock, _cache: Path | None) -> Store:
 
 
 SCHEME_ALIASES = {"postgres": "postgresql", "postgresql+asyncpg": "postgresql"}
+PATH_SCHEMES = ("json", "sqlite")
 SYNCHRONOUS_SCHEMES = ("json", "memory")
 SCHEMES: dict[str, Callable[[str, Clock, Path | None], Store]] = {
     "json": _open_json,
@@ -65,6 +72,11 @@ def open_store(url: str, *, clock: Clock, cache: Path | None = None) -> Store:
     return opener(location, clock, cache)
 
 
+def open_file_store(url: str, *, clock: Clock, cache: Path | None, offload: "Offload") -> Store:
+    """The folder of a URL `json:PATH`; `offload` runs what reads and writes files."""
+    return _open_json(url.partition(":")[2], clock, cache, offload)
+
+
 def redact_password(url: str) -> str:
     """The store URL with its password replaced by `***`."""
     scheme, separator, rest = url.partition("://")
@@ -72,6 +84,12 @@ def redact_password(url: str) -> str:
     if not separator or not at:
         return url
     return f"{scheme}://{credentials.partition(':')[0]}:***@{host}"
+
+
+def store_location(url: str) -> str:
+    """The store as people read it: a path, or the URL without its password."""
+    scheme, _, path = url.partition(":")
+    return path if scheme in PATH_SCHEMES else redact_password(url)
 
 
 def is_synchronous(url: str) -> bool:

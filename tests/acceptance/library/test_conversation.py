@@ -350,3 +350,13 @@ def test_a_title_is_trimmed_and_has_a_limit(program, store):
         "None",
         "The title has 201 characters; use at most 200.",
     ]
+
+
+def test_the_default_stores_are_one_history(program, home, cllm):
+    """The conversation is in the default database of the server."""
+    store = f"sqlite:{home.path}/.cllm/cllm.db"
+    cllm("Hello", "--conversation", "dogs", "--store", store).succeeded()
+
+    printed = program("import cllm; print(len(cllm.Conversation('dogs').turns()))")
+
+    assert printed == "1\n"

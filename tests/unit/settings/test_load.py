@@ -10,7 +10,7 @@ from cllm.core.errors import SettingsError
 from cllm.core.secret import Secret
 from cllm.history.system_prompt import GivenPrompt
 from cllm.settings import sections
-from cllm.settings.load import Environment, merge
+from cllm.settings.load import Environment, Settings, merge, other_store, use_single_store
 
 KEY = "sk-0123456789abcdef"
 
@@ -23,6 +23,7 @@ class TestLayers:
         assert settings.system == GivenPrompt()
         assert (settings.stream, settings.raw, settings.retries) == (True, False, 2)
         assert settings.on_interrupt == "keep"
+        assert settings.save == "named"
         assert settings.parameters == {}
         assert settings.store == f"json:{world.home}/.cllm/conversations"
         assert settings.notices == ()
@@ -95,7 +96,7 @@ class TestLayers:
 
         assert settings.model is None
         assert settings.parameters == {"seed": 1}
-        assert settings.history_folder == named
+        assert settings.files_folder == named
         assert settings.store == f"json:{named}/conversations"
 
     def test_the_command_line_overrides_the_folder_of_the_environment(self, world, tmp_path):
@@ -103,8 +104,8 @@ class TestLayers:
             (tmp_path / name).mkdir()
         world.environment["CLLM_PATH"] = str(tmp_path / "env")
 
-        assert world.load().history_folder == tmp_path / "env"
-        assert world.load(cllm_path=tmp_path / "line").history_folder == tmp_path / "line"
+        assert world.load().files_folder == tmp_path / "env"
+        assert world.load(cllm_path=tmp_path / "line").files_folder == tmp_path / "line"
 
     def test_a_file_in_the_home_directory_is_read_once(self, world):
         world.write_home("{model: a, api_base: 'http://x'}")
@@ -169,6 +170,7 @@ class TestTypes:
             ("'num_retries' : 99", "num_retries", 1),
             ("max_retries: many", "max_retries", 1),
             ("on_interrupt: maybe", "on_interrupt", 1),
+            ("save: some", "save", 1),
             ("stream: maybe", "stream", 1),
             ("raw_response: 1", "raw_response", 1),
         ],
@@ -273,6 +275,7 @@ class TestWhereKeysGo:
     def test_keys_of_cllm_and_of_the_provider_never_go_into_the_body(self, load, key):
         values = {
             "on_interrupt": "keep",
+            "save": "all",
             "providers": "{}",
             "server": "{}",
             "extra_headers": "{}",
@@ -353,12 +356,6 @@ class TestStore:
 
         assert world.load().store == f"json:{world.work}/.cllm/conversations"
 
-    def test_a_database_of_the_directory_is_its_history(self, world):
-        (world.work / ".cllm").mkdir()
-        (world.work / ".cllm/cllm.db").touch()
-
-        assert world.load().store == f"json:{world.work}/.cllm/conversations"
-
     @pytest.mark.parametrize("name", ["Cllmfile.yml", "my.Cllmfile.yml", "cllm.log"])
     def test_no_other_file_of_the_directory_moves_the_history(self, world, name):
         (world.work / ".cllm").mkdir()
@@ -410,3 +407,80 @@ class TestSecrets:
         with pytest.raises(TypeError) as caught:
             write(settings.top_providers[-1].settings)
         assert KEY not in str(caught.value)
+
+
+class TestStores:
+    """Which folder has the files, and which the database."""
+
+    def folders(self, settings: Settings) -> tuple[Path, Path]:
+        return settings.files_folder, settings.database_folder
+
+    def test_the_folder_of_the_user_is_the_default(self, world):
+        user = world.home / ".cllm"
+        world.write_dot("model: a")
+
+        assert self.folders(world.load()) == (user, user)
+
+    def test_a_folder_of_files_moves_both(self, world):
+        local = world.work / ".cllm"
+        (local / "conversations").mkdir(parents=True)
+
+        assert self.folders(world.load()) == (local, local)
+
+    def test_a_database_moves_only_the_database(self, world):
+        local = world.work / ".cllm"
+        local.mkdir(parents=True, exist_ok=True)
+        (local / "cllm.db").touch()
+
+        assert self.folders(world.load()) == (world.home / ".cllm", local)
+        assert other_store(world.load()) == f"sqlite:{local}/cllm.db"
+
+    def test_an_explicit_folder_has_both(self, world, tmp_path):
+        (world.work / ".cllm").mkdir(parents=True, exist_ok=True)
+        (world.work / ".cllm/cllm.db").touch()
+        named = tmp_path / "named"
+        named.mkdir()
+
+        assert self.folders(world.load(cllm_path=named)) == (named, named)
+
+    def test_a_database_that_does_not_exist_is_no_other_store(self, world):
+        assert other_store(world.load()) is None
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "store: sqlite:x.db",
+            "store: json:x",
+            "server: {keys: [{name: a, owner: a, hash: " + "a" * 64 + "}]}",
+            "server: {store: 'memory:'}",
+        ],
+    )
+    def test_a_configured_store_or_server_keys_separate_the_stores(self, world, text):
+        world.write_home(text)
+        (world.home / ".cllm/cllm.db").touch()
+
+        assert other_store(world.load()) is None
+
+    def test_the_configured_store_of_the_server_is_the_other_store(self, world):
+        world.write_home("server: {store: 'postgresql://host/db'}")
+
+        assert other_store(world.load()) == "postgresql://host/db"
+
+    def test_a_single_store_has_no_other(self, world):
+        world.write_home("model: a")
+        (world.home / ".cllm/cllm.db").touch()
+        settings = world.load()
+
+        assert other_store(settings) == f"sqlite:{world.home}/.cllm/cllm.db"
+        assert other_store(use_single_store(settings, "memory:")) is None
+
+    @pytest.mark.parametrize("name", ["cllm.db", "cllm.db-wal"])
+    def test_a_link_out_of_a_project_is_no_other_store(self, world, name):
+        local = world.work / ".cllm"
+        local.mkdir(parents=True, exist_ok=True)
+        (local / "cllm.db").touch()
+        (local / name).unlink(missing_ok=True)
+        (world.home / "secret").touch()
+        (local / name).symlink_to(world.home / "secret")
+
+        assert other_store(world.load()) is None

@@ -40,6 +40,7 @@ HARMLESS = {
         "on_interrupt",
         "prompt",
         "raw_response",
+        "save",
         "stream",
         "strict",
         "verbosity",

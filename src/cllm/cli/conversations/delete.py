@@ -42,6 +42,5 @@ def delete_conversation(line: CommandLine, ref: str) -> None:
 
 
 async def _delete(app: App, ref: str) -> None:
-    await app.store.delete(ref)
-    app.forget(ref)
+    await app.delete_conversation(ref)
     output.print_line(f"Deleted conversation '{ref}'.")

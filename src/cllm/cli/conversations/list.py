@@ -119,7 +119,7 @@ def _explain_empty_list(app: App, chosen: ListFilter) -> None:
         from cllm.repl.format import empty_list_lines
 
         others = run_coroutine(app.count_other_stores())
-        for text in empty_list_lines(app.settings.store, others, advice=LIST_COMMAND):
+        for text in empty_list_lines(app.store_urls, others, advice=LIST_COMMAND):
             output.note(text)
         output.note('Start one with: cllm "Hello" --conversation ID')
 

@@ -15,7 +15,7 @@ from cllm.core.errors import ConversationNotFoundError, InvalidIdError
 from cllm.core.notice import Notice
 from cllm.core.ports import ImportedFields, ImportingStore, Store
 from cllm.server.http.errors import ApiError
-from cllm.server.state import ApiRequest
+from cllm.server.state import ApiRequest, ServerState
 from cllm.server.turns.headers import FILES_PREFIX, NOTICE, UUID
 from cllm.server.turns.task import encode_notices
 from cllm.wire.responses.ids import read_conversation_id
@@ -56,21 +56,38 @@ async def find_conversation(request: ApiRequest) -> ConversationRef:
     path_id = request.path_params["conversation_id"]
     public_id = read_conversation_id(path_id) or path_id
     state, owner = request.server, request.caller.owner
+    ref: ConversationRef | None
     if public_id.startswith(FILES_PREFIX):
-        if state.files is None:
+        ref = _find_file(public_id.removeprefix(FILES_PREFIX), state)
+        if ref is None:
             raise ConversationNotFoundError(public_id)
-        file_id = check_id(public_id.removeprefix(FILES_PREFIX))
-        ref = ConversationRef(store=state.files, owner=LOCAL_OWNER, prefix=FILES_PREFIX, id=file_id)
     elif UUID.fullmatch(public_id) is not None:
         ref = ConversationRef(store=state.store, owner=owner, id=public_id.lower())
     else:
         ref = ConversationRef(store=state.store, owner=owner, id=check_id(public_id))
-        try:
-            await ref.store.summary(public_id, owner=owner)
-        except ConversationNotFoundError:
-            raise InvalidIdError(public_id) from None
+        if not await _exists(ref):
+            ref = _find_file(public_id, state)
+            if ref is None or not await _exists(ref):
+                raise InvalidIdError(public_id)
     request.record.conversation = ref.public_id
     return ref
+
+
+def _find_file(file_id: str, state: ServerState) -> ConversationRef | None:
+    """Return the conversation file, which may not exist; None if no files are served."""
+    if state.files is None:
+        return None
+    return ConversationRef(
+        store=state.files, owner=LOCAL_OWNER, prefix=FILES_PREFIX, id=check_id(file_id)
+    )
+
+
+async def _exists(ref: ConversationRef) -> bool:
+    try:
+        await ref.store.summary(ref.id, owner=ref.owner)
+    except ConversationNotFoundError:
+        return False
+    return True
 
 
 async def load_imported(ref: ConversationRef, after: int = 0) -> Mapping[str, ImportedFields]:

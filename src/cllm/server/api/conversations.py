@@ -16,12 +16,11 @@ from cllm.core.errors import (
 )
 from cllm.core.ports import Changes, NewConversation, Opening
 from cllm.history.system_prompt import build_captured_opening
+from cllm.server.api.conversation_lists import list_page, search_page
 from cllm.server.api.conversation_ref import (
     ConversationRef,
     add_notices,
     find_conversation,
-    find_store,
-    hide_paths,
     load_imported,
 )
 from cllm.server.api.views import (
@@ -68,23 +67,8 @@ UNCHANGED = ChangeBody()
 async def list_conversations(request: ApiRequest) -> Response:
     """GET /v1/conversations."""
     query = read_query(request, ListQuery)
-    store_ref = find_store(query.store, request)
-    page = await store_ref.store.list_conversations(
-        owner=store_ref.owner,
-        archive_filter=query.archive_filter,
-        source=query.source,
-        side=query.side,
-        limit=query.limit,
-        cursor=query.cursor,
-        offset=query.offset,
-    )
-    total = await store_ref.store.count_conversations(
-        owner=store_ref.owner,
-        archive_filter=query.archive_filter,
-        source=query.source,
-        side=query.side,
-    )
-    items, left_out = view_list_items(page.items, store_ref.prefix)
+    page, total = await list_page(request, query)
+    items, left_out = view_list_items(page.items)
     view = ListView(
         conversations=items,
         total=total,
@@ -92,8 +76,7 @@ async def list_conversations(request: ApiRequest) -> Response:
         offset=query.offset,
         next_cursor=page.next_cursor,
     )
-    response = json_response(view)
-    return add_notices(response, hide_paths(page.notices, store_ref) + left_out)
+    return add_notices(json_response(view), page.notices + left_out)
 
 
 async def create_conversation(request: ApiRequest, encoded: bytes) -> Response:
@@ -225,6 +208,9 @@ async def delete_conversation(request: ApiRequest) -> Response:
 async def delete_permanently(ref: ConversationRef, request: ApiRequest) -> None:
     await ref.store.delete(ref.id, owner=ref.owner)
     request.server.app.forget(ref.id)
+    if ref.prefix:
+        # The shell has its own state of the local model.
+        request.server.app.forget(ref.id, store=request.server.files_url)
     await _forget_responses(ref, request)
 
 
@@ -290,22 +276,15 @@ async def get_message(request: ApiRequest) -> Response:
 async def search_conversations(request: ApiRequest) -> Response:
     """GET /v1/conversations/search."""
     query = read_query(request, SearchQuery)
-    store_ref = find_store(query.store, request)
     try:
-        page = await store_ref.store.search(
-            query.q,
-            owner=store_ref.owner,
-            archive_filter=query.archive_filter,
-            limit=query.limit,
-            offset=query.offset,
-        )
+        page = await search_page(request, query)
     except UsageError as error:
         raise FieldError("q", str(error)) from None
     view = SearchView(
-        results=tuple(view_hit(hit, store_ref.prefix) for hit in page.items),
+        results=tuple(map(view_hit, page.items)),
         total=page.total,
         more=page.more,
         limit=query.limit,
         offset=query.offset,
     )
-    return add_notices(json_response(view), hide_paths(page.notices, store_ref))
+    return add_notices(json_response(view), page.notices)
