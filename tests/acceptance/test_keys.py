@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.fake_provider import FakeProvider
 from tests.file_keyring import VARIABLE
 
 KEY = "sk-saved-0123456789"
@@ -19,7 +20,7 @@ def groq(settings, provider):
     settings(model="groq/llama", api_base=..., api_key=..., providers=providers)
 
 
-def last_key(provider):
+def last_key(provider: FakeProvider) -> str:
     return provider.requests[-1].headers["authorization"]
 
 

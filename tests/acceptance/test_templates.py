@@ -2,9 +2,11 @@
 
 import json
 import stat
+from typing import Any
 
 import pytest
 import yaml
+from tests.fake_provider import FakeProvider
 
 TRANSLATE = {
     "prompt": "Translate to {{ language }}:\n{{ input }}\nEnd.",
@@ -28,7 +30,7 @@ def save(home):
     return write
 
 
-def last_request(provider):
+def last_request(provider: FakeProvider) -> tuple[list[str], dict[str, Any]]:
     body = provider.requests[-1].json
     return [message["content"] for message in body["messages"]], body
 

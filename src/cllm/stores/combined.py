@@ -122,9 +122,15 @@ class CombinedStore:
         await self._check_free(new, owner)
         return await self.own.create(new, owner=owner, opening=opening)
 
-    async def add(self, conversation: StoredConversation, *, owner: str = LOCAL_OWNER) -> None:
+    async def add(
+        self,
+        conversation: StoredConversation,
+        *,
+        owner: str = LOCAL_OWNER,
+        preserve_times: bool = False,
+    ) -> str:
         await self._check_free(conversation, owner)
-        await self.own.add(conversation, owner=owner)
+        return await self.own.add(conversation, owner=owner, preserve_times=preserve_times)
 
     async def branch(
         self, ref: str, new: NewConversation, *, owner: str = LOCAL_OWNER, **options: Any
@@ -161,8 +167,21 @@ class CombinedStore:
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         await self._run(lambda store: store.delete(ref, owner=owner))
 
-    async def delete_from(self, ref: str, sequence: int, *, owner: str = LOCAL_OWNER) -> None:
-        await self._run(lambda store: store.delete_from(ref, sequence, owner=owner))
+    async def delete_from(
+        self,
+        ref: str,
+        sequence: int,
+        *,
+        owner: str = LOCAL_OWNER,
+        unchanged: StoredConversation | None = None,
+    ) -> None:
+        await self._run(
+            lambda store: store.delete_from(ref, sequence, owner=owner, unchanged=unchanged)
+        )
+
+    async def list_owners(self) -> tuple[str, ...]:
+        owners = await self._read_both(lambda store: store.list_owners())
+        return tuple(sorted({owner for one in owners for owner in one}))
 
     async def choose_variant(
         self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
