@@ -23,6 +23,7 @@ from tests.fake_responses import (
 from tests.server_app import ServerApp, open_server_app
 from tests.server_process import dump_tables
 
+from cllm.wire.responses.ids import read_provider_id
 from cllm.wire.sse import SseDecoder
 
 PATH = "/v1/responses"
@@ -96,6 +97,11 @@ def check_events(body: bytes, first: int = 0) -> list[dict[str, Any]]:
     numbers = [event["sequence_number"] for event in events]
     assert numbers == list(range(first, first + len(events)))
     return events
+
+
+def restore_ids(items: list[Any]) -> list[Any]:
+    """Return relayed items with the ids of their provider."""
+    return [{**item, "id": read_provider_id(item["id"])} for item in items]
 
 
 def text_of(response: Any) -> str:
@@ -599,10 +605,10 @@ async def test_a_response_of_openai_is_relayed(
     else:
         response = await create(relaying, "Cats?", **fields)
 
-    assert response["output"] == upstream["output"]
+    assert restore_ids(response["output"]) == upstream["output"]
     assert response["instructions"] == SECRET
     assert response["id"] != upstream["id"]
-    assert (await get_response(relaying, response["id"]))["output"] == upstream["output"]
+    assert (await get_response(relaying, response["id"]))["output"] == response["output"]
     sent = provider.requests[-1].json
     assert sent["store"] is False
     assert sent["tools"] == [{"type": "web_search"}]
@@ -779,7 +785,7 @@ async def test_a_custom_tool_is_relayed_to_openai(
 
     events = await stream(relaying, "Patch it.", model=RELAYED, tools=[PATCH])
 
-    assert events[-1]["response"]["output"] == upstream["output"]
+    assert restore_ids(events[-1]["response"]["output"]) == upstream["output"]
     assert provider.requests[-1].json["tools"] == [PATCH]
     output = {"type": "custom_tool_call_output", "call_id": "call_7", "output": "Patched."}
     previous = events[-1]["response"]["id"]

@@ -21,6 +21,7 @@ from cllm.wire.responses.ids import (
     make_response_id,
 )
 from cllm.wire.responses.parts import DIALECT, encode_items, item_kind
+from cllm.wire.responses.passthrough import rename_item
 from cllm.wire.responses.response_encoder import ResponsesStreamEncoder, encode_output
 from cllm.wire.responses.response_fields import ResponseFields, encode_usage, response_status
 
@@ -81,14 +82,15 @@ def encode_end(found: StoredResponse, number: int) -> bytes:
 
 
 def list_output(found: StoredResponse) -> list[Any]:
-    """Return the items of the reply. Those of OpenAI have OpenAI's ids."""
+    """Return the items of the reply. Those of OpenAI have its ids at the end of theirs."""
     reply = _find_reply(found.turn)
     if reply is None:
         return []
     if reply.dialect == DIALECT:
         content = reply.json().get("content")
         if isinstance(content, list):
-            return content
+            response_id = _heading(found).id
+            return [rename_item(item, response_id, n) for n, item in enumerate(content)]
     status, _ = response_status(_stop_reason(found.turn), refused=True)
     items = encode_output(parts_of(reply), _heading(found), status)
     return [msgspec.json.decode(msgspec.json.encode(item)) for item in items]

@@ -234,7 +234,7 @@ class ResponsesEncoder:
     def encode_event(self, event: ReplyEvent) -> bytes:
         if type(event) is Verbatim:
             if self._rewriter is None:
-                self._rewriter = ResponseRewriter(self._heading().own_fields())
+                self._rewriter = self._make_rewriter()
             data = self._rewriter.rewrite(event.data)
             if not event.closes:
                 return data
@@ -258,7 +258,7 @@ class ResponsesEncoder:
 
     def encode_response(self, reply: ReplyFinished) -> bytes:
         if reply.message.dialect == DIALECT and reply.raw is not None:
-            return bytes(ResponseRewriter(self._heading().own_fields()).rewrite_response(reply.raw))
+            return bytes(self._make_rewriter().rewrite_response(reply.raw))
         return encode_answer(
             parts_of(reply.message),
             stop_reason=reply.stop_reason,
@@ -282,6 +282,10 @@ class ResponsesEncoder:
             created=self._created,
             parameters=self._parameters,
         )
+
+    def _make_rewriter(self) -> ResponseRewriter:
+        fields = self._heading().own_fields()
+        return ResponseRewriter(fields, response_id=self._id if fields["store"] else None)
 
     def _response_id(self) -> str:
         if self._id is None:

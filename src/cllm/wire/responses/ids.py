@@ -2,7 +2,8 @@
 
 The id of a conversation is `conv_` and the digits of its UUID. The id of a response has the ids of
 its conversation and turn, so that no index is needed. The id of an item has those of its response,
-and its index in the output, or `i` and its index in the input.
+and its index in the output, or `i` and its index in the input. An item of a provider with the same
+API also has the provider's id, at the end: the provider needs it back.
 """
 
 import re
@@ -17,7 +18,10 @@ GENERATED_REASONING = "rs_cllm"
 HEX = r"([0-9a-f]{32})"
 CONVERSATION_ID = re.compile(rf"conv_{HEX}", re.ASCII)
 RESPONSE_ID = re.compile(rf"resp_{HEX}{HEX}", re.ASCII)
-ITEM_ID = re.compile(rf"[a-z]+(?:_[a-z]+)*_{HEX}{HEX}_(i?)([0-9]{{1,9}})", re.ASCII)
+ITEM_ID = re.compile(
+    rf"[a-z]+(?:_[a-z]+)*_{HEX}{HEX}_(i?)([0-9]{{1,9}})(?:_([\x21-\x7e]+))?", re.ASCII
+)
+PREFIX = re.compile(r"[a-z]+(?:_[a-z]+)*(?=_)", re.ASCII)
 UUID_HEX = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII)
 
 
@@ -59,9 +63,24 @@ def read_response_id(response_id: str) -> ResponseKey | None:
     return None if match is None else _key(match[1], match[2])
 
 
-def make_item_id(prefix: str, response_id: str, index: int, *, is_input: bool = False) -> str:
+def make_item_id(prefix: str, response_id: str, index: int | str, *, is_input: bool = False) -> str:
     kind = "i" if is_input else ""
     return f"{prefix}_{response_id.removeprefix(RESPONSE_PREFIX)}_{kind}{index}"
+
+
+def make_relayed_id(provider_id: str, response_id: str, index: int | str) -> str:
+    """Return the id of an item of a provider, with the provider's id."""
+    prefix = PREFIX.match(provider_id)
+    own = make_item_id("item" if prefix is None else prefix[0], response_id, index)
+    return f"{own}_{provider_id}"
+
+
+def read_provider_id(item_id: str) -> str | None:
+    """Return the provider's id of an item; None if this server generated the id."""
+    match = ITEM_ID.fullmatch(item_id)
+    if match is not None:
+        return match[5]
+    return None if item_id.startswith(GENERATED_REASONING) else item_id
 
 
 def read_item_id(item_id: str) -> ItemKey | None:
@@ -74,7 +93,7 @@ def read_item_id(item_id: str) -> ItemKey | None:
 
 def is_generated_id(item_id: str) -> bool:
     """Whether this server generated the id of an item: OpenAI does not know it."""
-    return item_id.startswith(GENERATED_REASONING) or ITEM_ID.fullmatch(item_id) is not None
+    return read_provider_id(item_id) is None
 
 
 def _key(conversation: str, turn: str) -> ResponseKey:

@@ -28,7 +28,7 @@ from cllm.wire.messages import EMPTY
 from cllm.wire.openai.parts import data_url, image_source
 from cllm.wire.responses import custom_tools
 from cllm.wire.responses.custom_tools import encode_arguments
-from cllm.wire.responses.ids import is_generated_id
+from cllm.wire.responses.ids import is_generated_id, read_provider_id
 
 Block = dict[str, Any]
 Item = Block | msgspec.Raw
@@ -162,8 +162,8 @@ def _decode_reasoning(item: Block) -> Thinking | RedactedThinking:
     """
     encrypted = item.get("encrypted_content")
     signature = encrypted if isinstance(encrypted, str) else None
-    is_generated = has_generated_id(item)
-    extra = _without_fields(item, "type", "encrypted_content", *(("id",) if is_generated else ()))
+    item_id = read_provider_id(str(item.get("id") or ""))
+    extra = _without_fields({**item, "id": item_id or None}, "type", "encrypted_content")
     text = reasoning_text(item)
     if extra.get("summary") == _summary(text) and not item.get("content"):
         del extra["summary"]

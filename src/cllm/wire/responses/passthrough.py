@@ -12,6 +12,7 @@ import msgspec
 
 from cllm.core.reply import ReplyEvent, ReplyFinished, Verbatim
 from cllm.wire.errors import UNREADABLE, MalformedError
+from cllm.wire.responses.ids import make_relayed_id
 from cllm.wire.responses.parts import DIALECT
 from cllm.wire.responses.response_decoder import ResponsesStreamDecoder
 from cllm.wire.sse import SseDecoder, SseEvent
@@ -20,6 +21,8 @@ HELD_EVENTS = ("response.created", "response.in_progress", "response.queued")
 FRAME_END = b"\n\n"
 NAME_FIELD, DATA_FIELD = b"event: ", b"\ndata: "
 RESPONSE_FIELD = b'"response"'
+ITEM_EVENT = b"event: response.output_item."
+ITEM_ID_FIELD = re.compile(rb'"item_id":\s*"([^"\\]*)"')
 SEQUENCE_NUMBER = re.compile(rb'"sequence_number":\s*([0-9]+)')
 RawFields = dict[str, msgspec.Raw]
 
@@ -97,15 +100,20 @@ def encode_frame(name: str, data: bytes) -> bytes:
 class ResponseRewriter:
     """Replaces fields of the response in the events of a provider; counts the events.
 
-    Most events have no response and the right number, and stay as they are.
+    Most events have no response and the right number, and stay as they are. `response_id`: the
+    response is stored, and its items get ids by which they are found.
     """
 
-    def __init__(self, fields: Mapping[str, Any]) -> None:
+    def __init__(self, fields: Mapping[str, Any], *, response_id: str | None = None) -> None:
         self._fields = fields
+        self._response_id = response_id
+        self._item_ids: dict[bytes, bytes] = {}
         self.sequence = 0
 
     def rewrite(self, data: bytes) -> bytes:
         """Return whole events with the fields of this server."""
+        if self._response_id is not None:
+            return self._rewrite_frames(data)
         last = data.rfind(RESPONSE_FIELD)
         end = 0 if last < 0 else data.index(FRAME_END, last) + len(FRAME_END)
         return self._rewrite_frames(data[:end]) + self._check_numbers(data[end:])
@@ -125,6 +133,11 @@ class ResponseRewriter:
     def _rewrite_frame(self, frame: bytes) -> bytes:
         number = self.sequence
         self.sequence += 1
+        if self._response_id is not None:
+            frame = ITEM_ID_FIELD.sub(self._replace_item_id, frame, count=1)
+            is_changed = RESPONSE_FIELD in frame or frame.startswith(ITEM_EVENT)
+            if not is_changed and read_sequence_number(frame) == number:
+                return frame + FRAME_END
         head, _, text = frame.partition(DATA_FIELD)
         name = head.removeprefix(NAME_FIELD).decode()
         try:
@@ -134,8 +147,37 @@ class ResponseRewriter:
         changed: dict[str, Any] = {**fields, "sequence_number": number}
         if "response" in fields:
             changed["response"] = self.rewrite_response(fields["response"])
+        if "item" in fields and self._response_id is not None:
+            index = bytes(fields.get("output_index", b"0")).decode()
+            changed["item"] = self._rename_item(fields["item"], index)
         return encode_frame(name, msgspec.json.encode(changed))
+
+    def _replace_item_id(self, match: re.Match[bytes]) -> bytes:
+        own = self._item_ids.get(match[1])
+        return match[0] if own is None else b'"item_id":"%b"' % own
+
+    def _rename_item(self, item: msgspec.Raw, index: int | str) -> Any:
+        try:
+            fields = msgspec.json.decode(item)
+        except UNREADABLE:
+            return item
+        renamed = rename_item(fields, self._response_id, index)
+        if renamed is not fields:
+            self._item_ids[fields["id"].encode()] = renamed["id"].encode()
+        return renamed
 
     def rewrite_response(self, response: bytes | msgspec.Raw) -> msgspec.Raw:
         fields = msgspec.json.decode(response, type=RawFields)
-        return msgspec.Raw(msgspec.json.encode({**fields, **self._fields}))
+        changed: dict[str, Any] = {**fields, **self._fields}
+        if self._response_id is not None and bytes(fields.get("output", b"")).startswith(b"["):
+            output = msgspec.json.decode(fields["output"], type=list[msgspec.Raw])
+            changed["output"] = [self._rename_item(item, n) for n, item in enumerate(output)]
+        return msgspec.Raw(msgspec.json.encode(changed))
+
+
+def rename_item(item: Any, response_id: str | None, index: int | str) -> Any:
+    """Return the item of a provider with an id by which it is found in its stored response."""
+    item_id = item.get("id") if isinstance(item, dict) else None
+    if response_id is None or not isinstance(item_id, str) or not item_id:
+        return item
+    return {**item, "id": make_relayed_id(item_id, response_id, index)}

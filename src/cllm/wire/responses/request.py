@@ -42,6 +42,7 @@ from cllm.wire.openai.history import (
 )
 from cllm.wire.openai.options import NO_REASONING, Fields
 from cllm.wire.openai.request import check_content, decode_body, decode_model_and_stream
+from cllm.wire.responses.ids import read_provider_id
 from cllm.wire.responses.options import SENTENCES, decode_options, encode_options
 from cllm.wire.responses.parts import (
     DIALECT,
@@ -167,6 +168,7 @@ IDS = AliasRule(allowed=None, max_length=64)
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 # What `_fit_items` changes: nulls, ids and reasoning.
 CHANGED_FIELDS = (b"null", b'"id"', b'"reasoning"')
+ID_FIELDS = (b'"id"',)
 # Fields with the same name in all of OpenAI's blocks.
 SHARED_BLOCK_FIELDS = frozenset({"prompt_cache_breakpoint"})
 
@@ -279,20 +281,36 @@ def _encode_message(message: OutgoingMessage) -> Iterator[Item]:
 def _convert_message(message: OutgoingMessage, notes: NoticeMerger) -> OutgoingMessage:
     role: Role = "user" if message.role == "tool" else message.role
     raw = message.raw
-    if raw is not None and (role != "assistant" or not any(f in raw for f in CHANGED_FIELDS)):
+    changed = CHANGED_FIELDS if role == "assistant" else ID_FIELDS
+    if raw is not None and not any(field in raw for field in changed):
         return message
     location = PartLocation(role, f"messages[{message.prompt_index}].content", notes)
     if raw is None:
         return replace_parts(message, _convert_parts(message.parts, location))
-    items = msgspec.json.decode(raw).get("content")
-    if not isinstance(items, list):
+    fields = msgspec.json.decode(raw)
+    items = fields.get("content")
+    if message.role not in ("assistant", "tool"):
+        fitted = _restore_id(fields)
+    elif not isinstance(items, list):
         return message
-    fitted_items = _fit_items(items, location)
-    if fitted_items == items:
+    elif message.role == "tool":
+        fitted = {**fields, "content": [_restore_id(item) for item in items]}
+    else:
+        fitted = {**fields, "content": _fit_items(items, location)}
+    if fitted == fields:
         return message
-    raw = msgspec.json.encode({"role": role, "content": fitted_items})
-    parts = decode_parts(Message(role=role, raw=raw, dialect=DIALECT))
+    raw = msgspec.json.encode(fitted)
+    parts = decode_parts(Message(role=message.role, raw=raw, dialect=DIALECT))
     return msgspec.structs.replace(message, parts=parts, raw=raw)
+
+
+def _restore_id(item: Any) -> Any:
+    """Return the item with the id of its provider, or with none."""
+    if not isinstance(item, dict) or not isinstance(item.get("id"), str):
+        return item
+    provider_id = read_provider_id(item["id"])
+    rest = {name: value for name, value in item.items() if name != "id"}
+    return rest if provider_id is None else {**item, "id": provider_id}
 
 
 def _fit_items(items: list[Any], location: PartLocation) -> list[Any]:
@@ -323,9 +341,10 @@ def _fit_item(item: Any, *, keep_id: bool) -> Any:
     omitted = {name for name, value in item.items() if value is None}
     if kind == "reasoning" and item.get("encrypted_content"):
         omitted.add("content")
-    if kind in ("message", "function_call") and (not keep_id or has_generated_id(item)):
+    if kind in ("message", "function_call") and not keep_id:
         omitted.add("id")
-    return {name: value for name, value in item.items() if name not in omitted}
+    kept = {name: value for name, value in item.items() if name not in omitted}
+    return _restore_id(kept)
 
 
 def _convert_parts(parts: Sequence[AnyPart], location: PartLocation) -> list[AnyPart]:

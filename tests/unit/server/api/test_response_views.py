@@ -19,12 +19,14 @@ from cllm.core.message import Message, plain_message
 from cllm.core.notice import reply_cut
 from cllm.core.reply import Usage
 from cllm.server.api.response_views import (
+    find_item,
     list_input,
     list_output,
     stream_response,
     view_response,
 )
 from cllm.server.turns.previous_response import StoredResponse
+from cllm.wire.responses.ids import read_item_id, read_provider_id
 from cllm.wire.responses.request import decode_request
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
@@ -106,12 +108,17 @@ def test_the_response_before_it():
     )
 
 
-def test_items_of_openai_have_their_own_ids():
+def test_items_of_openai_have_its_ids_at_the_end():
     items = [message_item("Hi.", item_id="msg_own")]
     raw = msgspec.json.encode({"role": "assistant", "content": items})
     reply = Message(role="assistant", raw=raw, dialect="responses")
 
-    assert list_output(make_stored(ASKED, reply)) == items
+    (item,) = list_output(make_stored(ASKED, reply))
+    assert item == {**items[0], "id": item["id"]}
+    assert read_provider_id(item["id"]) == "msg_own"
+    key = read_item_id(item["id"])
+    assert key is not None
+    assert find_item(make_stored(ASKED, reply), key) == item
 
 
 def test_the_items_of_the_input():

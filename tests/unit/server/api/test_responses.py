@@ -172,7 +172,7 @@ def test_a_relayed_response_has_the_fields_of_the_server():
     response = msgspec.json.decode(data.partition(b"data: ")[2])["response"]
     assert response["id"].startswith("resp_0d9e")
     assert (response["instructions"], response["store"]) == (None, True)
-    assert response["output"][0]["id"] == "msg_own"
+    assert response["output"][0]["id"].endswith("_0_msg_own")
 
 
 def test_the_error_of_a_relayed_stream_continues_its_numbers():

@@ -8,9 +8,11 @@ from cllm.wire.responses.ids import (
     is_generated_id,
     make_conversation_id,
     make_item_id,
+    make_relayed_id,
     make_response_id,
     read_conversation_id,
     read_item_id,
+    read_provider_id,
     read_response_id,
 )
 
@@ -62,3 +64,18 @@ def test_another_text_is_no_item_id(text):
 
 def test_ids_of_reasoning_in_older_responses_are_generated():
     assert is_generated_id("rs_cllm_1_0")
+
+
+@pytest.mark.parametrize("provider_id", ["msg_68a1c0ffee", "rs_1", "ws_a_b", "rs_cllm_1_0", "7-x"])
+def test_the_id_of_a_relayed_item_has_the_id_of_its_provider(provider_id):
+    item_id = make_relayed_id(provider_id, RESPONSE, 3)
+
+    assert item_id.startswith(provider_id.partition("_")[0] if "_" in provider_id else "item_")
+    assert read_item_id(item_id) == ItemKey(response=KEY, index=3, is_input=False)
+    assert read_provider_id(item_id) == provider_id
+    assert not is_generated_id(item_id)
+
+
+def test_an_id_of_a_provider_stays():
+    assert read_provider_id("msg_68a1c0ffee") == "msg_68a1c0ffee"
+    assert read_provider_id(make_item_id("msg", RESPONSE, 0)) is None

@@ -90,6 +90,37 @@ def test_missing_and_wrong_numbers_are_replaced():
     assert changed[2]["item"] == {"id": "1"}
 
 
+def test_items_of_a_stored_response_get_ids_of_the_response():
+    response_id = f"resp_{'0' * 64}"
+    rewriter = ResponseRewriter({"id": response_id}, response_id=response_id)
+
+    data = rewriter.rewrite(b"".join(FRAMES))
+
+    changed = [json.loads(event.data) for event in SseDecoder().feed(data)]
+    item_id = f"msg_{'0' * 64}_0_msg_1"
+    assert [event["item_id"] for event in changed if "item_id" in event] == [item_id] * 5
+    assert [event["item"]["id"] for event in changed if "item" in event] == [item_id] * 2
+    assert changed[-1]["response"]["output"][0]["id"] == item_id
+    assert [event["sequence_number"] for event in changed] == list(range(len(EVENTS)))
+    whole = rewriter.rewrite_response(json.dumps(EVENTS[-1]["response"]).encode())
+    assert json.loads(bytes(whole))["output"] == changed[-1]["response"]["output"]
+
+
+def test_a_text_that_looks_like_an_item_id_stays():
+    text = '"item_id": "msg_1"'
+    frames = [
+        encode_frame(event["type"], json.dumps(event).encode())
+        for event in make_events(make_response(message_item(text)))
+    ]
+    rewriter = ResponseRewriter({}, response_id=f"resp_{'0' * 64}")
+
+    data = rewriter.rewrite(b"".join(frames))
+
+    changed = [json.loads(event.data) for event in SseDecoder().feed(data)]
+    deltas = [event["delta"] for event in changed if "delta" in event]
+    assert "".join(deltas) == text
+
+
 def test_an_event_that_cannot_be_read_stays_as_it_is():
     frame = b'event: response.output_text.delta\ndata: {"delta": "\\ud83d"\n\n'
 

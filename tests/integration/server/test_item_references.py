@@ -1,0 +1,142 @@
+"""References to stored items of a provider with the Responses API."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.fake_provider import FakeProvider, ToolCall
+from tests.fake_responses import PATH
+from tests.server_app import ServerApp, open_server_app
+
+OPENAI = "lab/gpt-5-codex"
+OTHER = "anthropic/claude-sonnet-4-5"
+CALL = ToolCall(id="call_1", name="look", arguments='{"at": "the sky"}')
+USER = {"role": "user", "content": "Look."}
+OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "blue"}
+KEYS = [
+    {"name": owner, "key": f"sk-{owner}-0123456789", "owner": owner} for owner in ("ann", "bob")
+]
+
+
+@pytest.fixture
+def provider() -> Iterator[FakeProvider]:
+    with FakeProvider() as running:
+        yield running
+
+
+@pytest.fixture
+async def server(
+    tmp_path: Path, store_url: str, provider: FakeProvider
+) -> AsyncIterator[ServerApp]:
+    row = {"api_key": "x", "num_retries": 0}
+    lab = {**row, "type": "openai", "api": "responses", "api_base": provider.url}
+    settings = {
+        "providers": {"lab": lab, "anthropic": {**row, "api_base": provider.root}},
+        "server": {"keys": KEYS},
+    }
+    text = msgspec.json.encode(settings).decode()
+    async with open_server_app(tmp_path, text, store=store_url) as running:
+        yield running
+
+
+async def create(server: ServerApp, items: list[Any], *, owner: str = "ann", **fields: Any) -> Any:
+    body = {"model": OPENAI, "input": items, **fields}
+    headers = {"Authorization": f"Bearer sk-{owner}-0123456789"}
+    response = await server("POST", PATH, json=body, headers=headers)
+    if fields.get("stream"):
+        last = response.text.rpartition("data: ")[2]
+        return json.loads(last)["response"]
+    return response.json()
+
+
+def refer(response: Any) -> list[dict[str, str]]:
+    return [{"type": "item_reference", "id": item["id"]} for item in response["output"]]
+
+
+def read_ids(items: list[Any]) -> list[str]:
+    return [item["id"] for item in items if "id" in item]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_items_of_openai_are_found_by_the_ids_that_the_client_received(
+    server: ServerApp, provider: FakeProvider, streams: bool
+) -> None:
+    provider.queue_reply("I look.", tool_calls=(CALL,), reasoning=("Hm.",))
+    first = await create(server, [USER], stream=streams)
+    assert [item["type"] for item in first["output"]] == ["reasoning", "message", "function_call"]
+
+    second = await create(server, [USER, *refer(first), OUTPUT])
+    whole = await create(server, [USER, *first["output"], OUTPUT])
+
+    by_reference, by_value = (request.json["input"] for request in provider.requests[1:])
+    assert by_reference == by_value
+    assert read_ids(by_reference) == ["rs_1", "msg_1", "fc_1_0"]
+    assert by_reference[1]["encrypted_content"]
+    assert second["id"][5:37] == first["id"][5:37], "the same conversation"
+    assert whole["status"] == "completed"
+    path = f"/v1/conversations/conv_{first['id'][5:37]}/items"
+    headers = {"Authorization": "Bearer sk-ann-0123456789"}
+    listed = (await server("GET", path, headers=headers, params={"order": "asc"})).json()
+    assert [item["type"] for item in listed["data"]] == [
+        "message",
+        "reasoning",
+        "message",
+        "function_call",
+        "function_call_output",
+        "message",
+    ]
+
+
+async def test_another_provider_gets_the_items(server: ServerApp, provider: FakeProvider) -> None:
+    provider.queue_reply("I look.", tool_calls=(CALL,), reasoning=("Hm.",))
+    first = await create(server, [USER])
+
+    await create(server, [USER, *refer(first), OUTPUT], model=OTHER)
+
+    (_, reply, result) = provider.requests[-1].json["messages"]
+    assert [block["type"] for block in reply["content"]] == ["text", "tool_use"]
+    assert result["content"][0]["tool_use_id"] == "call_1"
+
+
+async def test_ids_of_input_items_are_not_sent(server: ServerApp, provider: FakeProvider) -> None:
+    provider.queue_reply(tool_calls=(CALL,))
+    first = await create(server, [USER])
+    second = await create(server, [OUTPUT], previous_response_id=first["id"])
+    headers = {"Authorization": "Bearer sk-ann-0123456789"}
+    references = []
+    for one in (first, second):
+        listed = await server("GET", f"{PATH}/{one['id']}/input_items", headers=headers)
+        references += refer({"output": listed.json()["data"]}) + refer(one)
+
+    await create(server, [*references, {"role": "user", "content": "And now?"}])
+
+    sent = provider.requests[-1].json["input"]
+    assert [item.get("type", "message") for item in sent] == [
+        "message",
+        "function_call",
+        "function_call_output",
+        "message",
+        "message",
+    ]
+    assert read_ids(sent) == ["fc_1_0", "msg_2"]
+
+
+async def test_an_item_of_another_owner_is_unknown(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    first = await create(server, [USER])
+    requests = len(provider.requests)
+    (reference,) = refer(first)
+    digits = reference["id"].split("_")[1]
+    unknown = {**reference, "id": reference["id"].replace(digits, "0" * 64)}
+
+    errors = [await create(server, [USER, one], owner="bob") for one in (reference, unknown)]
+
+    messages = [error["error"].pop("message") for error in errors]
+    assert errors[0] == errors[1]
+    assert errors[0]["error"]["code"] == "item_not_found"
+    assert messages == [f"Item with id '{one['id']}' not found." for one in (reference, unknown)]
+    assert len(provider.requests) == requests
