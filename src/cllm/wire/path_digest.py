@@ -4,7 +4,8 @@ The digest of a message covers all messages of its path up to it, except system 
 digests mean the same history, however a client formats it. The following does not change a digest:
 
 - the protocol, text as a string or as blocks, the order of keys, `null` or absent fields;
-- cache marks, reasoning, reminders that an agent adds to user messages;
+- cache marks, reminders that an agent adds to user messages;
+- reasoning, also as `<think>` in the text of a reply;
 - pairs of messages that a client adds to the history (`INJECTED`);
 - white space around user text, white space in replies;
 - arguments of tool calls and contents of tool results.
@@ -13,6 +14,7 @@ A digest has a version, 16 bytes for the meaning, and 8 bytes for the IDs of the
 digests with the same meaning and other IDs differ in the last 8 bytes only.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import TypeGuard
@@ -51,6 +53,9 @@ ROOT = VERSION + bytes(MEANING_SIZE + IDS_SIZE)
 """The digest of a path without messages."""
 
 UNREADABLE = (MalformedError, RecursionError, ValueError, msgspec.MsgspecError)
+THINKING_TAG = "<think>"
+THINKING = re.compile(r"<think>.*?</think>")
+"""Reasoning in the text of a reply: some clients send it back this way."""
 INJECTED_REPLIES = (
     "Ok.",
     "Ok, ",
@@ -328,6 +333,8 @@ def _reply_tokens(parts: tuple[AnyPart, ...]) -> tuple[list[bytes], list[str]]:
     texts = [part.text for part in parts if isinstance(part, Text | Refusal)]
     calls = [part for part in parts if isinstance(part, ToolCall)]
     text = "".join("".join(texts).split())
+    if THINKING_TAG in text:
+        text = THINKING.sub("", text)
     tokens = [b"a" + _encode(text)] if text else []
     tokens += [token for part in parts if isinstance(part, Image) for token in _input_tokens(part)]
     tokens += [b"c" + _encode(call.name) for call in calls]

@@ -152,6 +152,8 @@ class TestFormats:
     def test_reasoning_does_not_matter(self):
         thinking = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
         assert last(reply([thinking, text("a")], "anthropic")) == last(reply("a"))
+        assert last(reply("<think>\nhm\n</think>\n\na")) == last(reply("a"))
+        assert last(reply("<think> a")) != last(reply("a"))
         assert last(reply("a", reasoning_content="hm")) == last(reply("a"))
 
     def test_the_content_of_replies_can_be_split_into_messages(self):
