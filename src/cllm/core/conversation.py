@@ -14,6 +14,8 @@ from cllm.core.notice import Notice
 from cllm.core.reply import Usage
 
 LOCAL_OWNER = "local"
+ITEMS_SOURCE = "openai-conversations"
+"""The source of conversations whose client adds the messages itself."""
 CONTEXT_START = re.compile(r"(?:\A|\n\n)--- Context(?: Error)?:")
 CONTEXT_MARKER = re.compile(r"--- Context(?: Error)?:")
 CONTEXT_END = "--- End Context ---"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from cllm.core.conversation import StoredConversation, Turn
+from cllm.core.conversation import ITEMS_SOURCE, StoredConversation, Turn
 from cllm.core.ports import MAX_MATCHES, PathMatch
 from cllm.wire.path_digest import meaning_of
 
@@ -16,6 +16,7 @@ def is_searched(conversation: StoredConversation, family: str | None, *, side: b
         conversation.archived_at is None
         and conversation.is_side == side
         and family in (None, conversation.family_key)
+        and (family is not None or conversation.source != ITEMS_SOURCE)
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from cllm.core.conversation import Branch, StoredConversation, Turn
+from cllm.core.conversation import ITEMS_SOURCE, Branch, StoredConversation, Turn
 from cllm.core.errors import ConversationNotFoundError, SequenceNotFoundError, TurnNotFoundError
 from cllm.core.message import Dialect, Message, Role, plain_message
 from cllm.core.ports import (
@@ -87,6 +87,17 @@ class FoundPathContract(StoreSuite):
         assert (shorter[0].position, shorter[0].sequence, shorter[0].message_count) == (3, 2, 4)
         assert await find(other, "two", "two?") == ()
         assert await find(other) == ()
+
+    async def test_messages_that_a_client_adds_itself_are_found_in_their_family(
+        self, store: Store
+    ) -> None:
+        new = NewConversation(id="demo", source=ITEMS_SOURCE)
+        lease = await store.begin_turn("demo", start("t1", "one"), create=new)
+        await store.finish_turn(lease, answered(lease, "one?"), opening=OPENING)
+        assert await find(store, "one", "one?") == ()
+        assert places(await find(store, "one", "one?", family="demo")) == [("demo", "t1", 1)]
+        await say(store, "other", "t2", "one")
+        assert places(await find(store, "one", "one?")) == [("other", "t2", 1)]
 
     async def test_every_message_of_a_turn_is_found(self, store: Store) -> None:
         messages = (plain_message("user", "one"), plain_message("user", "more"))

@@ -390,7 +390,8 @@ class Store(Protocol):
     ) -> tuple[PathMatch, ...]:
         """Return the messages with the first of the digests that any message has, newest first.
 
-        Archived conversations are not searched. `family`: only conversations of this family.
+        Archived conversations are not searched. `family`: only conversations of this family;
+        without it, those with the source ITEMS_SOURCE are not searched.
         `side`: only side conversations; otherwise only others. `any_ids`: the IDs of tool calls
         may differ. At most MAX_MATCHES are returned.
         """

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from starlette.responses import Response
 
-from cllm.core.conversation import SystemRecord
+from cllm.core.conversation import ITEMS_SOURCE, SystemRecord
 from cllm.core.ports import Changes, NewConversation, Opening
 from cllm.server.api import conversations
 from cllm.server.api.conversation_items import (
@@ -54,7 +54,12 @@ async def create_conversation(request: ApiRequest) -> Response:
     items = await decode_new_items(encoded, body.items or [], request)
     state, owner = request.server, request.caller.owner
     opening = Opening(system=None, system_record=SystemRecord(policy="dynamic"))
-    new = NewConversation(id=state.new_id(), metadata=dict(body.metadata or {}), opening=opening)
+    new = NewConversation(
+        id=state.new_id(),
+        metadata=dict(body.metadata or {}),
+        opening=opening,
+        source=ITEMS_SOURCE,
+    )
     request.record.conversation = new.id
     if items.messages:
         await add_items(new.id, items, request, create=new)

@@ -2,6 +2,7 @@
 
 # ruff: noqa: S608 - only column names are inserted into the text
 
+from cllm.core.conversation import ITEMS_SOURCE
 from cllm.core.ports import MAX_MATCHES
 from cllm.stores.postgres.statements import columns
 from cllm.stores.sql.rows import SUMMARY_COLUMNS, USAGE_COLUMNS
@@ -41,9 +42,10 @@ def _find_paths(condition: str) -> str:
         CROSS JOIN LATERAL (
             SELECT c.id, c.message_count, c.updated_at FROM conversations c
             WHERE c.owner = $1 AND c.number = t.conversation AND c.archived_at IS NULL
-                AND c.side = $3 AND ($4::text IS NULL OR c.family = $4) OFFSET 0) AS c
+                AND c.side = $3 AND (c.family = $4 OR (
+                    $4::text IS NULL AND c.source IS DISTINCT FROM '%s')) OFFSET 0) AS c
         WHERE m.owner = $1 AND """
-    searched += condition
+    searched = searched % ITEMS_SOURCE + condition
     return f"""
 WITH best AS MATERIALIZED (
     SELECT d.digest, d.position

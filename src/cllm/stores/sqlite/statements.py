@@ -5,7 +5,7 @@ Every condition on conversations starts with the owner. A test prepares every st
 
 # ruff: noqa: S608 - only column names are inserted into the text
 
-from cllm.core.conversation import MAX_TITLE_MESSAGES
+from cllm.core.conversation import ITEMS_SOURCE, MAX_TITLE_MESSAGES
 from cllm.core.ports import MAX_MATCHES, ArchiveFilter, UsageBy
 from cllm.stores.search import MAX_RANKED
 from cllm.stores.sql.rows import (
@@ -197,7 +197,7 @@ def _find_paths(condition: str) -> str:
     searched = f"""FROM messages m CROSS JOIN turns t ON {_JOINED}
         CROSS JOIN conversations c ON c.owner = t.owner AND c.id = t.conversation_id
         WHERE m.owner = ?1 AND {{condition}} AND c.archived_at IS NULL AND c.side = ?4
-        AND (?5 IS NULL OR c.family = ?5)"""
+        AND (c.family = ?5 OR (?5 IS NULL AND c.source IS NOT '{ITEMS_SOURCE}'))"""
     exists = searched.format(condition=condition.format("d.digest"))
     matches = searched.format(condition=condition.format("(SELECT digest FROM best)"))
     return f"""WITH RECURSIVE numbers(position) AS (
