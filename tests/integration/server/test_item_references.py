@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.fake_responses import PATH
 from tests.server_app import ServerApp, open_server_app
 
 OPENAI = "lab/gpt-5-codex"
+CHAT = "chat/gpt-test"
 OTHER = "anthropic/claude-sonnet-4-5"
 CALL = ToolCall(id="call_1", name="look", arguments='{"at": "the sky"}')
 USER = {"role": "user", "content": "Look."}
@@ -34,7 +36,11 @@ async def server(
     row = {"api_key": "x", "num_retries": 0}
     lab = {**row, "type": "openai", "api": "responses", "api_base": provider.url}
     settings = {
-        "providers": {"lab": lab, "anthropic": {**row, "api_base": provider.root}},
+        "providers": {
+            "lab": lab,
+            "chat": {**lab, "api": "chat"},
+            "anthropic": {**row, "api_base": provider.root},
+        },
         "server": {"keys": KEYS},
     }
     text = msgspec.json.encode(settings).decode()
@@ -99,6 +105,24 @@ async def test_another_provider_gets_the_items(server: ServerApp, provider: Fake
     (_, reply, result) = provider.requests[-1].json["messages"]
     assert [block["type"] for block in reply["content"]] == ["text", "tool_use"]
     assert result["content"][0]["tool_use_id"] == "call_1"
+
+
+async def test_items_are_found_in_any_order_of_a_stream(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    """A server of chat completions can send the calls before the text; the text is stored first."""
+    calls = [CALL, replace(CALL, id="call_2")]
+    provider.queue_reply("I look.", tool_calls=tuple(calls), finish="tool_calls")
+    first = await create(server, [USER], model=CHAT, stream=True)
+    assert first["output"][0]["type"] == "function_call"
+
+    outputs = [OUTPUT, {**OUTPUT, "call_id": "call_2"}]
+    second = await create(server, [USER, *refer(first), *outputs], model=CHAT)
+
+    reply = provider.requests[-1].json["messages"][1]
+    assert reply["content"] == "I look."
+    assert [call["id"] for call in reply["tool_calls"]] == ["call_1", "call_2"]
+    assert second["id"][5:37] == first["id"][5:37], "the same conversation"
 
 
 async def test_ids_of_input_items_are_not_sent(server: ServerApp, provider: FakeProvider) -> None:

@@ -41,7 +41,9 @@ class _ItemReader:
     async def read(self, item_id: Any) -> Any:
         key = read_item_id(item_id) if isinstance(item_id, str) else None
         found = None if key is None else await self._load(key.response)
-        item = None if key is None or found is None else find_item(found, key)
+        item = None
+        if key is not None and found is not None:
+            item = find_item(found, item_id, index=key.index if key.is_input else None)
         if item is None:
             message = f"Item with id '{item_id}' not found."
             raise ApiError("item_not_found", message, param=self._field)

@@ -15,7 +15,6 @@ from cllm.wire.convert import parts_of
 from cllm.wire.messages import to_delta
 from cllm.wire.openai.options import Fields
 from cllm.wire.responses.ids import (
-    ItemKey,
     make_conversation_id,
     make_item_id,
     make_response_id,
@@ -129,13 +128,17 @@ def _iterate_output(found: StoredResponse, response_id: str) -> Iterator[Fields]
         yield {"id": make_item_id(prefix, response_id, index), **item}
 
 
-def find_item(found: StoredResponse, key: ItemKey) -> Any:
-    """Return the item, or None.
+def find_item(found: StoredResponse, item_id: str, *, index: int | None = None) -> Any:
+    """Return the item with this ID, or None; `index` is that of an item of the input.
 
     An item that was input is the last reply after later messages of its turn are deleted.
     """
-    items = [item for _, item in list_items(found)] if key.is_input else list_output(found)
-    return items[key.index] if key.index < len(items) else None
+    if index is not None:
+        inputs = [item for _, item in list_items(found)]
+        return inputs[index] if index < len(inputs) else None
+    # Custom tools are not stored: their calls are those of functions.
+    ids = (item_id, f"fc_{item_id.removeprefix('ctc_')}")
+    return next((item for item in list_output(found) if item.get("id") in ids), None)
 
 
 def _iterate_items(message: Message) -> Iterator[Fields]:

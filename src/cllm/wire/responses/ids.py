@@ -2,8 +2,8 @@
 
 The id of a conversation is `conv_` and the digits of its UUID. The id of a response has the ids of
 its conversation and turn, so that no index is needed. The id of an item has those of its response,
-and its index in the output, or `i` and its index in the input. An item of a provider with the same
-API also has the provider's id, at the end: the provider needs it back.
+and its number among those of its kind, or `i` and its index in the input. An item of a provider
+with the same API has its index, and the provider's id at the end: the provider needs it back.
 """
 
 import re

@@ -92,9 +92,23 @@ def encode_output(
         elif part is not None:
             runs.append([part])
     runs = runs or [[Text(text="")]]
+    numbers = ItemNumbers()
     for index, run in enumerate(runs):
         item_status: Status = status if index == len(runs) - 1 else "completed"
-        yield _output_item(run, index, heading, item_status)
+        yield _output_item(run, numbers, heading, item_status)
+
+
+class ItemNumbers(dict[str, int]):
+    """The numbers of items for their IDs, by kind: messages, calls, reasoning.
+
+    A stream can have them in another order than the stored reply.
+    """
+
+    def take(self, prefix: str) -> int:
+        """Return the number of the next item; calls of functions and custom tools share them."""
+        kind = "fc" if prefix == "ctc" else prefix
+        self[kind] = self.get(kind, -1) + 1
+        return self[kind]
 
 
 def visible_part(part: AnyPart) -> AnyPart | None:
@@ -117,20 +131,21 @@ def visible_part(part: AnyPart) -> AnyPart | None:
 
 
 def _output_item(
-    run: Sequence[AnyPart], index: int, heading: ResponseFields, status: Status
+    run: Sequence[AnyPart], numbers: ItemNumbers, heading: ResponseFields, status: Status
 ) -> Item:
     first = run[0]
     if is_content_part(first):
         blocks = [encode_block(part, "assistant") for part in run]
-        return message_item(heading.item_id("msg", index), blocks, status)
+        return message_item(heading.item_id("msg", numbers.take("msg")), blocks, status)
     item = encode_item(first)
     if isinstance(item, msgspec.Raw):
         return item
     if isinstance(first, ToolCall):
         if first.name in heading.custom_names:
-            return custom_call_item(heading.item_id("ctc", index), first)
-        return {"id": heading.item_id("fc", index), **item, "status": status}
-    return {"id": heading.item_id(GENERATED_REASONING, index), **item}
+            return custom_call_item(heading.item_id("ctc", numbers.take("ctc")), first)
+        return {"id": heading.item_id("fc", numbers.take("fc")), **item, "status": status}
+    number = numbers.take(GENERATED_REASONING)
+    return {"id": heading.item_id(GENERATED_REASONING, number), **item}
 
 
 encode_json = msgspec.json.Encoder().encode
@@ -146,6 +161,7 @@ class ResponsesStreamEncoder:
         self._heading = heading
         self.sequence = 0
         self._next_index = 0
+        self._numbers = ItemNumbers()
         self._output: dict[int, Any] = {}
         self._current: StreamedItem | None = None
         self._calls: dict[int, StreamedItem] = {}
@@ -225,7 +241,7 @@ class ResponsesStreamEncoder:
     def _open(self, kind: str, prefix: str, index: int, item_id: str | None = None) -> StreamedItem:
         output_index = self._next_index
         self._next_index += 1
-        item_id = item_id or self._heading.item_id(prefix, output_index)
+        item_id = item_id or self._heading.item_id(prefix, self._numbers.take(prefix))
         return StreamedItem(kind=kind, output_index=output_index, id=item_id, index=index)
 
     def _item_added(self, item: StreamedItem) -> bytes:

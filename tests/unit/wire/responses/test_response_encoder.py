@@ -80,7 +80,7 @@ def test_a_whole_answer_has_items_and_the_clients_parameters():
     body = json.loads(encode_answer(parts, stop_reason="length", usage=None, heading=FIELDS))
 
     assert [item["type"] for item in body["output"]] == ["reasoning", "message", "function_call"]
-    assert [item["id"] for item in body["output"]] == ["rs_cllm_1_0", "msg_1_1", "fc_1_2"]
+    assert [item["id"] for item in body["output"]] == ["rs_cllm_1_0", "msg_1_0", "fc_1_0"]
     assert body["output"][2]["status"] == body["status"] == "incomplete"
     assert (body["temperature"], body["truncation"]) == (0.5, "disabled")
 
