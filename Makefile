@@ -6,6 +6,7 @@ DEMO := .venv-demo
 DEV := .venv
 PEERS := .venv-bench
 CLIENTS := .venv-clients
+SDKS := .venv-sdks
 AGENTS := .cache/clients
 PORTKEY := .cache/portkey/node_modules/@portkey-ai/gateway/build/start-server.js
 TEST_ARGS ?=
@@ -72,8 +73,9 @@ contracts: $(DEV)/ready
 torture: $(DEV)/ready
 	CLLM_TORTURE=1 $(DEV)/bin/pytest --timeout=3600 -m torture
 
-# Runs Claude Code, Codex, opencode, aider and llm against a scripted provider, directly and through cllm.
-clients: $(DEV)/ready $(CLIENTS)/ready $(AGENTS)/ready
+# Runs Claude Code, Codex, opencode, aider and llm against a scripted provider, directly and through cllm;
+# and the OpenAI Agents SDK, the Vercel AI SDK and pydantic-ai through cllm.
+clients: $(DEV)/ready $(CLIENTS)/ready $(SDKS)/ready $(AGENTS)/ready
 	$(DEV)/bin/pytest -m clients tests/clients $(TEST_ARGS)
 
 # Without a lock file: some registries do not have the packages of all platforms.
@@ -86,6 +88,11 @@ $(AGENTS)/ready: tests/clients/package.json
 $(CLIENTS)/ready: requirements/clients.txt
 	$(PYTHON) -m venv $(CLIENTS)
 	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/clients.txt
+	@touch $@
+
+$(SDKS)/ready: requirements/sdks.txt
+	$(PYTHON) -m venv $(SDKS)
+	$(SDKS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/sdks.txt
 	@touch $@
 
 bench: bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server
@@ -132,6 +139,7 @@ lock:
 	$(COMPILE) --extra dev pyproject.toml --output-file requirements/dev.txt
 	$(COMPILE) requirements/bench.in --output-file requirements/bench.txt
 	$(COMPILE) requirements/clients.in --output-file requirements/clients.txt
+	$(COMPILE) requirements/sdks.in --output-file requirements/sdks.txt
 
 clean:
-	rm -rf $(DEMO) $(DEV) $(PEERS) $(CLIENTS) .cache .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(DEMO) $(DEV) $(PEERS) $(CLIENTS) $(SDKS) .cache .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -13,6 +13,8 @@ RECORDING = True
 LIST = "/v1/conversations"
 REMINDER = re.compile(r"<system-reminder>.*</system-reminder>", re.DOTALL)
 """A text that Claude Code adds to a user message or a tool result, and moves or rewrites later."""
+TEXT_TYPES = ("text", "input_text", "output_text")
+"""Types of texts; those of Bedrock have none."""
 AIDER_FILES = (
     "Here are summaries of some files present in my git repository.",
     "I have *added these files to the chat*",
@@ -82,9 +84,9 @@ def normalise(messages: Sequence[tuple[str, list[Item]]]) -> list[tuple[str, lis
 
 def _read_input_item(item: dict[str, Any]) -> tuple[str, list[Item]]:
     """Return the role and the items of an item of the Responses API; reasoning has none."""
-    match item["type"]:
+    match item.get("type", "message"):
         case "message":
-            texts = [block["text"] for block in item["content"]]
+            texts = _list_texts(item["content"])
             return item["role"], list(_text_items(item["role"], texts))
         case "function_call" | "custom_tool_call":
             return "assistant", [("call", item["call_id"], item["name"])]
@@ -95,18 +97,23 @@ def _read_input_item(item: dict[str, Any]) -> tuple[str, list[Item]]:
 
 
 def _sent_items(message: dict[str, Any]) -> Iterator[Item]:
-    """Yield the items of a message in a request, in the format of OpenAI or Anthropic."""
+    """Yield the items of a message in a request, in the format of OpenAI, Anthropic or Bedrock."""
     content = message.get("content")
     if message["role"] == "tool":
         yield "result", message["tool_call_id"], _read_result("".join(_list_texts(content)))
         return
     yield from _text_items(message["role"], _list_texts(content))
     for block in content if isinstance(content, list) else ():
-        if block["type"] == "tool_use":
+        if block.get("type") == "tool_use":
             yield "call", block["id"], block["name"]
-        elif block["type"] == "tool_result":
+        elif block.get("type") == "tool_result":
             texts = _list_texts(block.get("content"))
             yield "result", block["tool_use_id"], _read_result("".join(texts))
+        elif "toolUse" in block:
+            yield "call", block["toolUse"]["toolUseId"], block["toolUse"]["name"]
+        elif "toolResult" in block:
+            texts = _list_texts(block["toolResult"]["content"])
+            yield "result", block["toolResult"]["toolUseId"], _read_result("".join(texts))
     for call in message.get("tool_calls") or ():
         yield "call", call["id"], call["function"]["name"]
 
@@ -141,7 +148,11 @@ def _text_items(role: str, texts: Sequence[str]) -> Iterator[Item]:
 def _list_texts(content: Any) -> list[str]:
     if isinstance(content, str):
         return [content]
-    return [block["text"] for block in content or () if block["type"] == "text"]
+    return [
+        block["text"]
+        for block in content or ()
+        if block.get("type", "text") in TEXT_TYPES and "text" in block
+    ]
 
 
 def _read_result(text: str) -> str:
