@@ -62,12 +62,18 @@ def choose_model(settings: Settings) -> ModelChoice:
         source = _find_key_source(provider, settings, saved)
         if source is not None:
             return ModelChoice(model=f"{provider}/{model}", reason=source)
-    models = list_ollama_models(_find_ollama_address(settings))
+    models = list_ollama_models(find_ollama_address(settings))
     if models:
         reason = f"'{models[0].name}' is the newest model of the running Ollama"
         return ModelChoice(model=f"{OLLAMA}/{models[0].name}", reason=reason)
     reason = "neither an API key nor a running Ollama exists"
     return ModelChoice(model=f"{LOCAL}/{DEFAULT_MODEL}", reason=reason)
+
+
+def list_keyed_providers(settings: Settings) -> list[str]:
+    """Return the built-in providers with a key, by name."""
+    saved = _list_saved_keys(settings)
+    return [name for name in BUILTIN_PROVIDERS if _find_key_source(name, settings, saved)]
 
 
 def take_hint(choice: ModelChoice, folder: Path) -> str | None:
@@ -104,7 +110,7 @@ def _find_key_source(provider: str, settings: Settings, saved: frozenset[str]) -
     return f"a key for {provider} is saved" if provider in saved else None
 
 
-def _find_ollama_address(settings: Settings) -> str:
+def find_ollama_address(settings: Settings) -> str:
     row = settings.providers.get(OLLAMA)
     configured = None if row is None else row.api_base
     if configured is None:

@@ -209,7 +209,9 @@ def command(**options: Any) -> None:
 
         validate_schema(line)
     elif options["list_models"]:
-        _list_models(line)
+        from cllm.cli.models import print_models
+
+        print_models(line)
     else:
         _ask(options, line)
 
@@ -227,22 +229,6 @@ def _manage_conversations(options: dict[str, Any], line: CommandLine) -> None:
         from cllm.cli.conversations.delete import delete_conversation
 
         delete_conversation(line, options["delete_conversation"])
-
-
-def _list_models(line: CommandLine) -> None:
-    from cllm.cli.trust import open_app
-    from cllm.providers.local.models import list_models
-    from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL
-
-    app = open_app(line)
-    for model in list_models(app.cache_paths):
-        note = "" if model.is_downloaded else "  (downloaded on first use)"
-        output.print_line(f"{LOCAL}/{model.name}{note}")
-    for name, row in sorted(app.settings.providers.items()):
-        for model_name in row.models:
-            output.print_line(f"{name}/{model_name}")
-    for name in sorted(BUILTIN_PROVIDERS):
-        output.print_line(f"{name}/...")
 
 
 def _command_line(options: dict[str, Any]) -> CommandLine:

@@ -27,7 +27,7 @@ COMMANDS = {
     "doctor": ("cllm.cli.doctor", "Check the settings, the provider and the conversations."),
     "init": ("cllm.cli.init", "Create a Cllmfile.yml, optionally from a template."),
     "keys": ("cllm.cli.keys", "Save, list and remove API keys."),
-    "models": ("cllm.cli.models", "Download, list and remove local models."),
+    "models": ("cllm.cli.models", "List models; download and remove local ones."),
     "search": (
         "cllm.cli.conversations.search",
         "Search the messages and titles of conversations.",

@@ -1,13 +1,16 @@
 """`cllm models`: downloads, lists and removes local models."""
 
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import assert_never
 
 import click
+import msgspec
 
 from cllm.cli import output
 from cllm.cli.inputs import HelpGroup, current_environment
 from cllm.cli.progress import Progress
+from cllm.cli.trust import load_trusted_settings
 from cllm.core.errors import MissingExtraError
 from cllm.providers.local.models import (
     DEFAULT_MODEL,
@@ -15,13 +18,12 @@ from cllm.providers.local.models import (
     CachePaths,
     KnownModel,
     cache_paths,
-    list_models,
     remove_model,
 )
+from cllm.settings.layers import CommandLine
+from cllm.terminal import align_columns
 
-MEGABYTE = 1_000_000
-
-HELP = """Download, list and remove local models."""
+HELP = """List models; download and remove local ones."""
 PULL_HELP = f"""Download a model for offline use.
 
 MODEL is the name of a known model, such as {SUGGESTED_MODEL} (default {DEFAULT_MODEL}), a
@@ -34,7 +36,15 @@ PULL_EXAMPLES = (
     "cllm models pull hf:OWNER/REPO:Q4_K_M",
     "cllm models pull hf:OWNER/REPO/model.gguf",
 )
-LIST_HELP = "List the local models with their size and download state."
+LIST_HELP = """List models with their context window and price.
+
+Lists the local models, the models of a running Ollama, and those of the providers with a key or in
+the settings. The context window is in tokens, prices are in dollars per million tokens."""
+LIST_EXAMPLES = (
+    "cllm models list",
+    "cllm models list --provider openai",
+    "cllm models list --all --json",
+)
 REMOVE_HELP = "Delete the file of a model from the cache."
 
 
@@ -68,11 +78,32 @@ def pull(model: str, sha256: str | None) -> None:
     output.note(f'Use it with: cllm -m local/{fetched.name} "Hello"')
 
 
-@command.command(name="list", help=LIST_HELP, examples=("cllm models list",))
-def list_command() -> None:
-    for model in list_models(_paths()):
-        state = "downloaded" if model.is_downloaded else "not downloaded"
-        output.print_line(f"local/{model.name}  {model.size / MEGABYTE:.0f} MB  {state}")
+@command.command(name="list", help=LIST_HELP, examples=LIST_EXAMPLES)
+@click.option("--provider", metavar="NAME", help="List the models of one provider.")
+@click.option("--all", "is_complete", is_flag=True, help="List the models of all providers.")
+@click.option("--json", "as_json", is_flag=True, help="Print the models as JSON.")
+def list_command(*, provider: str | None, is_complete: bool, as_json: bool) -> None:
+    print_models(CommandLine(), provider=provider, is_complete=is_complete, as_json=as_json)
+
+
+def print_models(
+    line: CommandLine,
+    *,
+    provider: str | None = None,
+    is_complete: bool = False,
+    as_json: bool = False,
+) -> None:
+    from cllm.model_list import format_rows, list_rows
+
+    settings = load_trusted_settings(current_environment(), line)
+    now = datetime.now(UTC)
+    rows = list_rows(settings, _paths(), now=now, provider=provider, is_complete=is_complete)
+    if as_json:
+        encoded = msgspec.json.encode(rows)
+        output.print_exactly(msgspec.json.format(encoded, indent=2).decode())
+        return
+    for text in align_columns(format_rows(rows)):
+        output.print_line(text)
 
 
 @command.command(name="remove", help=REMOVE_HELP, examples=(f"cllm models remove {DEFAULT_MODEL}",))

@@ -51,6 +51,12 @@ def look_up(entry: TableEntry) -> ModelRecord:
     return ModelRecord(dated_rates=dated_rates, context_window=model.context_window or None)
 
 
+def list_models(provider: str) -> list[str]:
+    """Return the names of a provider's models in the table, without those it has withdrawn."""
+    rows = (row for row in providers if row.id == provider)
+    return [model.id for row in rows for model in row.models if not model.deprecated]
+
+
 def _with_cache_write_price(dated_rates: DatedRates) -> DatedRates:
     rates = dated_rates.rates
     if rates is None or rates.cache_write is not None:

@@ -1,5 +1,7 @@
 """`cllm models`, without downloads."""
 
+import json
+
 import pytest
 
 from cllm.cli.main import run
@@ -8,6 +10,7 @@ from cllm.cli.main import run
 @pytest.fixture
 def cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     folder = tmp_path / "cllm/models"
     folder.mkdir(parents=True)
     return folder
@@ -17,10 +20,23 @@ def test_downloaded_and_known_models_are_listed(cache, capsys):
     (cache / "tiny.gguf").write_bytes(bytes(2_000_000))
 
     assert run(["models", "list"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "local/smollm2-135m  98 MB  not downloaded",
-        "local/tiny  2 MB  downloaded",
-    ]
+    lines = capsys.readouterr().out.splitlines()
+    columns = [line.split() for line in lines]
+    assert columns[0] == ["MODEL", "CONTEXT", "INPUT", "$/M", "OUTPUT", "$/M", "SIZE"]
+    smollm2 = ["local/smollm2-135m", "8,192", "0", "0", "98", "MB,", "not", "downloaded"]
+    assert smollm2 in columns
+    assert columns[-1] == ["local/tiny", "0", "0", "2", "MB,", "downloaded"]
+    assert (
+        len(
+            {
+                line.index(f"{size} MB")
+                for line in lines
+                for size in ("98", "2")
+                if f" {size} MB" in line
+            }
+        )
+        == 1
+    )
 
 
 def test_a_model_is_removed_by_its_name_or_its_reference(cache, capsys):
@@ -35,3 +51,27 @@ def test_an_unknown_model_is_an_error(cache, capsys):
     assert run(["models", "remove", "nonsense"]) == 1
     assert run(["models", "pull", "nonsense"]) == 1
     assert capsys.readouterr().err.count("Error: ") == 2
+
+
+def test_the_old_flag_prints_the_same_list(cache, capsys):
+    assert run(["models", "list"]) == 0
+    new = capsys.readouterr().out
+    assert run(["--list-models"]) == 0
+
+    assert capsys.readouterr().out == new
+
+
+def test_the_list_can_be_json(cache, capsys):
+    assert run(["models", "list", "--provider", "anthropic", "--json"]) == 0
+
+    rows = json.loads(capsys.readouterr().out)
+    haiku = next(row for row in rows if row["model"] == "anthropic/claude-haiku-4-5")
+    assert haiku == {
+        "model": "anthropic/claude-haiku-4-5",
+        "provider": "anthropic",
+        "context": 200000,
+        "input_price": 1.0,
+        "output_price": 5.0,
+        "size": None,
+        "is_downloaded": None,
+    }
