@@ -156,6 +156,7 @@ REFUSING = [
     ("--delete-conversation", "mine"),
     ("--show-config",),
     ("--list-models",),
+    ("models", "list"),
     ("--validate-schema", "--json-schema", "{}"),
     ("conversations", "list"),
     ("conversations", "show", "mine"),
@@ -177,7 +178,7 @@ def test_every_command_that_needs_settings_refuses(command, place, hostile):
 @PLACES
 @pytest.mark.parametrize(
     "command",
-    [("--version",), ("models", "list"), ("completion", "bash"), ("--help",)],
+    [("--version",), ("completion", "bash"), ("--help",)],
     ids=" ".join,
 )
 def test_every_command_that_needs_none_does_not_look(command, place, hostile):
