@@ -42,7 +42,7 @@ class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hint(self) -> str:
-        advice = "use -m NAME, CLLM_MODEL or `model:` in ~/.cllm/Cllmfile.yml"
+        advice = "use -m NAME, CLLM_MODEL or: cllm models default NAME"
         if self.model == f"{LOCAL}/{DEFAULT_MODEL}":
             size = KNOWN_MODELS[SUGGESTED_MODEL].size / MEGABYTE
             advice = (

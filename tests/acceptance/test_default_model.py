@@ -105,3 +105,38 @@ def test_a_configured_model_is_not_replaced(provider, settings, cllm):
 
     assert provider.requests[0].json["model"] == "gpt-test"
     assert result.err == ""
+
+
+def test_the_default_model_can_be_set_and_is_shown_with_its_source(home, settings, cllm):
+    path = settings()
+    path.write_text(f"# Mine.\n{path.read_text(encoding='utf-8')}", encoding="utf-8")
+
+    cllm("models", "default", "openai/gpt-other").succeeded()
+    shown = cllm("models", "default").succeeded().out
+
+    assert shown == f"openai/gpt-other ({path})\n"
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("# Mine.\n")
+    assert text.count("model:") == 1
+
+
+def test_a_model_that_has_priority_is_named(home, settings, cllm):
+    settings()
+    result = cllm("models", "default", "openai/x", env={"CLLM_MODEL": "openai/y"}).succeeded()
+
+    assert "Here openai/y has priority" in result.err
+
+
+def test_a_default_model_of_an_unknown_provider_is_an_error(home, settings, cllm):
+    path = settings()
+    before = path.read_bytes()
+
+    cllm("models", "default", "nonsense").failed_with_one_sentence("nonsense", "provider/model")
+
+    assert path.read_bytes() == before
+
+
+def test_the_default_model_of_a_folder(home, cllm):
+    cllm("models", "default", "local/smollm2-135m", "--local").succeeded()
+
+    assert (home.work / ".cllm/Cllmfile.yml").read_text() == "model: local/smollm2-135m\n"

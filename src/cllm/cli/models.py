@@ -8,9 +8,10 @@ import click
 import msgspec
 
 from cllm.cli import output
+from cllm.cli.completion import complete_models
 from cllm.cli.inputs import HelpGroup, current_environment
 from cllm.cli.progress import Progress
-from cllm.cli.trust import load_trusted_settings
+from cllm.cli.trust import load_trusted_layers, load_trusted_settings
 from cllm.core.errors import MissingExtraError
 from cllm.providers.local.models import (
     DEFAULT_MODEL,
@@ -20,7 +21,10 @@ from cllm.providers.local.models import (
     cache_paths,
     remove_model,
 )
-from cllm.settings.layers import CommandLine
+from cllm.settings.cllmfile import FILE_NAME
+from cllm.settings.layers import CommandLine, settings_folders
+from cllm.settings.load import LOCAL as LOCAL_FOLDER
+from cllm.settings.load import build_settings
 from cllm.terminal import align_columns
 
 HELP = """List models; download and remove local ones."""
@@ -44,6 +48,14 @@ LIST_EXAMPLES = (
     "cllm models list",
     "cllm models list --provider openai",
     "cllm models list --all --json",
+)
+DEFAULT_HELP = """Set the default model, or print it and its source.
+
+Writes `model: NAME` into ~/.cllm/Cllmfile.yml and leaves the rest of the file unchanged."""
+DEFAULT_EXAMPLES = (
+    "cllm models default",
+    "cllm models default openai/gpt-4o",
+    "cllm models default openai/gpt-4o --local",
 )
 REMOVE_HELP = "Delete the file of a model from the cache."
 
@@ -104,6 +116,32 @@ def print_models(
         return
     for text in align_columns(format_rows(rows)):
         output.print_line(text)
+
+
+@command.command(name="default", help=DEFAULT_HELP, examples=DEFAULT_EXAMPLES)
+@click.argument("name", required=False, shell_complete=complete_models)
+@click.option("--local", "is_local", is_flag=True, help="Write ./.cllm/Cllmfile.yml.")
+def default_command(name: str | None, *, is_local: bool) -> None:
+    from cllm.app import App
+    from cllm.settings.cllmfile_edit import set_key
+
+    env, line = current_environment(), CommandLine()
+    if name is None:
+        layered = load_trusted_layers(env, line)
+        settings = build_settings(layered, env, line)
+        app = App(settings)
+        source = layered.source_of("model") if settings.model else app.model_choice.reason
+        output.print_visibly(f"{app.model} ({source})")
+        return
+    settings = load_trusted_settings(env, line)
+    App(settings).provider_of(name)
+    folder = env.directory / LOCAL_FOLDER if is_local else settings_folders(env, line)[0][0]
+    path = folder / FILE_NAME
+    set_key(path, "model", name)
+    output.note(f"The default model is {name} ({path}).")
+    effective = load_trusted_settings(env, line).model
+    if effective != name:
+        output.note(f"Here {effective} has priority; see: cllm models default")
 
 
 @command.command(name="remove", help=REMOVE_HELP, examples=(f"cllm models remove {DEFAULT_MODEL}",))
