@@ -58,8 +58,8 @@ def list_rows(
     """List the models of one provider, of all (`is_complete`), or of those with a key."""
     known = {LOCAL, *BUILTIN_PROVIDERS, *settings.providers}
     if provider is not None and provider not in known:
-        names = ", ".join(sorted(known))
-        raise UsageError(f"There is no provider '{provider}'; use one of {names}.")
+        listed = ", ".join(sorted(known))
+        raise UsageError(f"There is no provider '{provider}'; use one of {listed}.")
     if provider is not None:
         names = [provider]
     elif is_complete:

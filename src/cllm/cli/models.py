@@ -134,13 +134,14 @@ def default_command(name: str | None, *, is_local: bool) -> None:
         output.print_visibly(f"{app.model} ({source})")
         return
     settings = load_trusted_settings(env, line)
-    App(settings).provider_of(name)
+    model = settings.aliases.get(name, name)
+    App(settings).provider_of(model)
     folder = env.directory / LOCAL_FOLDER if is_local else settings_folders(env, line)[0][0]
     path = folder / FILE_NAME
     set_key(path, "model", name)
     output.note(f"The default model is {name} ({path}).")
     effective = load_trusted_settings(env, line).model
-    if effective != name:
+    if effective != model:
         output.note(f"Here {effective} has priority; see: cllm models default")
 
 

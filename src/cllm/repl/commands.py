@@ -180,9 +180,10 @@ async def model(chat: Chat, rest: str) -> None:
     if not rest:
         chat.screen.print_lines([chat.model])
         return
-    chat.app.find_route(rest)
-    chat.named_model = rest
-    chat.screen.note(f"The model is {rest}, from the next message on.")
+    name = chat.app.settings.aliases.get(rest, rest)
+    chat.app.find_route(name)
+    chat.named_model = name
+    chat.screen.note(f"The model is {name}, from the next message on.")
 
 
 @command("system", "[TEXT]", "Show the system prompt, or continue with another one.")

@@ -221,6 +221,7 @@ def pin_lines(conversation: StoredConversation | None) -> list[str]:
 def model_names(app: App) -> list[tuple[str, str]]:
     """Model names with a remark, and the prefixes of all providers."""
     names = [(f"{LOCAL}/{model.name}", "on this machine") for model in list_models(app.cache_paths)]
+    names += app.settings.aliases.items()
     for provider, row in app.settings.providers.items():
         names += [(f"{provider}/{name}", "configured") for name in row.models]
     return [*names, *((f"{provider}/", "…") for provider in BUILTIN_PROVIDERS)]

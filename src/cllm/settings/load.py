@@ -81,6 +81,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     fallbacks: tuple[str, ...]
     strict: bool
     parameters: dict[str, Any]
+    aliases: dict[str, str]
     top_providers: tuple[TopProvider, ...]
     providers: dict[str, ProviderSettings]
     context: tuple[ContextCommand, ...]
@@ -136,13 +137,24 @@ def load_layers(env: Environment, line: CommandLine) -> LayeredSettings:
     return merge_layers(files, env, line)
 
 
-def _read_top_providers(layered: LayeredSettings) -> tuple[TopProvider, ...]:
+def _read_aliases(own: sections.CllmKeys, layered: LayeredSettings) -> dict[str, str]:
+    """Names without a slash, so that no alias hides a `provider/name`."""
+    for name in own.aliases:
+        if not name.strip() or "/" in name:
+            raise layered.error_at(f"aliases.{name}", "must be a name without a slash")
+    return own.aliases
+
+
+def _read_top_providers(
+    layered: LayeredSettings, aliases: dict[str, str]
+) -> tuple[TopProvider, ...]:
     tops = []
     for index, layer in enumerate(layered.layers):
         values = {key: layer.content[key] for key in sections.TOP_KEYS if key in layer.content}
         if values:
             settings = sections.read_provider(values, where="", layered=layered)
-            tops.append(TopProvider(model=_model_for(layered.layers, index), settings=settings))
+            model = _model_for(layered.layers, index)
+            tops.append(TopProvider(model=aliases.get(model or "", model), settings=settings))
     return tuple(tops)
 
 
@@ -161,13 +173,15 @@ def build_settings(layered: LayeredSettings, env: Environment, line: CommandLine
         if not isinstance(file.content.get("model"), str | None):
             at = find_line(file.path, "model")
             raise SettingsError("`model` must be a string.", path=str(file.path), line=at)
+    aliases = _read_aliases(own, layered)
+    model = own.model or None
     retries = (provider.num_retries, provider.max_retries, DEFAULT_RETRIES)
     folder = files_folder(env, line)
     return Settings(
         env=env,
         files_folder=folder,
         database_folder=database_folder(env, line),
-        model=own.model or None,
+        model=None if model is None else aliases.get(model, model),
         model_is_explicit="model" in line.values,
         system=line.system or _configured_prompt(layered),
         prompt=own.prompt or None,
@@ -175,10 +189,11 @@ def build_settings(layered: LayeredSettings, env: Environment, line: CommandLine
         raw=own.raw_response,
         on_interrupt=own.on_interrupt,
         retries=next(number for number in retries if number is not None),
-        fallbacks=tuple(provider.fallbacks),
+        fallbacks=tuple(aliases.get(name, name) for name in provider.fallbacks),
         strict=own.strict,
         parameters=_parameters(layered),
-        top_providers=_read_top_providers(layered),
+        aliases=aliases,
+        top_providers=_read_top_providers(layered, aliases),
         providers={
             name: sections.read_provider(row, where=f"providers.{name}", layered=layered)
             for name, row in own.providers.items()

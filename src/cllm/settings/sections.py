@@ -46,6 +46,9 @@ Retries = Annotated[
 class CllmKeys(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of type Any are decoded elsewhere."""
 
+    aliases: Annotated[
+        dict[str, str], Meta(description="a mapping of names to models, such as {fast: openai/x}")
+    ] = {}
     allow_dynamic_commands: Flag = False
     budget: Annotated[None, Meta(description="removed: cllm has no budgets")] = None
     context_commands: Any = None

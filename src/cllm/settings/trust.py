@@ -64,7 +64,7 @@ def dangerous_settings(content: dict[str, Any]) -> dict[str, Any]:
         if key in DANGEROUS_KEYS
         or key == "variables"
         or any(map(is_secret_name, find_variables(value)))
-        or (key in ("model", "fallbacks") and _can_load_file(value))
+        or (key in ("model", "fallbacks", "aliases") and _can_load_file(value))
         or (key == "json_schema_file" and is_outside_folder(value))
     }
 
@@ -82,6 +82,8 @@ def is_outside_folder(file: Any) -> bool:
 
 
 def _can_load_file(models: Any) -> bool:
+    if isinstance(models, dict):
+        models = list(models.values())
     names = models if isinstance(models, list) else [models]
     return bool(find_variables(models)) or any(map(is_model_file, map(str, names)))
 

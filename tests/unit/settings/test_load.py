@@ -274,6 +274,7 @@ class TestWhereKeysGo:
     )
     def test_keys_of_cllm_and_of_the_provider_never_go_into_the_body(self, load, key):
         values = {
+            "aliases": "{fast: openai/x}",
             "on_interrupt": "keep",
             "save": "all",
             "providers": "{}",

@@ -26,6 +26,7 @@ DANGEROUS = {
     "store": "'memory:'",
 }
 DANGEROUS_BY_VALUE = {
+    "aliases": ({"fast": "local/./x.gguf"}, {"fast": "openai/gpt-4o"}),
     "fallbacks": (["local/./x.gguf"], ["openai/gpt-4o"]),
     "json_schema_file": ("https://x.test/schema.json", "schema.json"),
     "model": ("local/./x.gguf", "openai/gpt-4o"),

@@ -1,0 +1,46 @@
+"""Short names for models."""
+
+import pytest
+
+
+def test_an_alias_works_as_a_model_and_the_conversation_stores_the_model(
+    home, provider, settings, cllm
+):
+    settings(aliases={"fast": "openai/gpt-fast"})
+
+    cllm("Hello", "-m", "fast", "--conversation", "demo").succeeded()
+
+    assert provider.requests[0].json["model"] == "gpt-fast"
+    assert home.load("demo")["model"] == "openai/gpt-fast"
+
+
+def test_the_configured_model_can_be_an_alias(provider, settings, cllm):
+    settings(model="fast", aliases={"fast": "openai/gpt-fast"})
+
+    cllm("Hello").succeeded()
+
+    assert provider.requests[0].json["model"] == "gpt-fast"
+
+
+def test_the_chat_accepts_an_alias(provider, settings, cllm):
+    settings(aliases={"fast": "openai/gpt-fast"})
+
+    result = cllm("chat", stdin=b"/model fast\nHello\n").succeeded()
+
+    assert "The model is openai/gpt-fast" in result.out + result.err
+    assert provider.requests[0].json["model"] == "gpt-fast"
+
+
+@pytest.mark.parametrize("name", ["openai/gpt-test", "/", " "])
+def test_an_alias_cannot_hide_a_model_of_a_provider(settings, cllm, name):
+    settings(aliases={name: "openai/gpt-fast"})
+
+    cllm("Hello").failed_with_one_sentence("without a slash", prefix="Configuration error: ")
+
+
+def test_an_alias_of_a_model_file_in_a_project_needs_trust(home, provider, settings, cllm):
+    (home.work / "Cllmfile.yml").write_text("aliases: {fast: local/./x.gguf}", encoding="utf-8")
+
+    cllm("Hello").failed_with_one_sentence("cllm trust", prefix="Configuration error: ")
+
+    assert provider.requests == []
