@@ -165,7 +165,7 @@ class TestShowConfig:
         out = cllm("--show-config", "--system", "Be brief.").succeeded().out
 
         assert "Be brief. (--system)" in out
-        assert "local/smollm2-135m (default)" in out
+        assert "local/smollm2-135m (default, because" in out
 
     def test_it_makes_nothing(self, cllm):
         cllm("--show-config").succeeded()
