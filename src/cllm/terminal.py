@@ -57,7 +57,8 @@ def escape_styled(text: str) -> str:
 
 def one_line(text: str, *, max_length: int | None = None) -> str:
     """Escape text and join its lines; truncate to `max_length` characters."""
-    line = escape(_BREAKS.sub(" ", text.strip("\r\n\t")))
+    is_plain = text.isascii() and text.isprintable()
+    line = text if is_plain else escape(_BREAKS.sub(" ", text.strip("\r\n\t")))
     return line if max_length is None or len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 

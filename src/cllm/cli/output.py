@@ -9,6 +9,7 @@ import io
 import os
 import shutil
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -111,6 +112,13 @@ def note(text: str) -> None:
 
 def print_line(text: str) -> None:
     print_exactly(one_line(text))
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print many lines at once, each of which passed `one_line`."""
+    text = "\n".join(lines)
+    if text:
+        print_exactly(text)
 
 
 def print_visibly(text: str) -> None:

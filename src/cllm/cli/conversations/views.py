@@ -41,13 +41,11 @@ def print_summaries(summaries: Sequence[Summary]) -> None:
     """Print a list: on a terminal a table that fits its width, elsewhere whole lines."""
     columns = output.terminal_columns()
     if columns is None or not summaries:
-        for line in align_columns(map(summary_columns, summaries)):
-            output.print_line(line)
+        output.print_lines(align_columns(map(summary_columns, summaries)))
         return
     heading, *lines = table_lines(summaries, columns)
     output.print_styled(output.style(heading, output.DIM))
-    for line in lines:
-        output.print_line(line)
+    output.print_lines(lines)
 
 
 def summary_columns(summary: Summary) -> tuple[str, ...]:

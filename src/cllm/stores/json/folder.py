@@ -8,6 +8,7 @@ but not written.
 import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -131,8 +132,13 @@ class JsonFolder:
         stored = decode_conversation(data, conversation_id=key, path=path, modified_at=modified_at)
         return summary, stored.conversation
 
-    def count_files(self) -> int:
-        return len(self._list_files())
+    def has_files(self, count: int) -> bool:
+        """Whether the folder has at least this many entries."""
+        try:
+            with os.scandir(self.path) as entries:
+                return next(islice(entries, count - 1, None), None) is not None
+        except OSError:
+            return False
 
     def summaries(
         self, keys: Sequence[str] | None = None
