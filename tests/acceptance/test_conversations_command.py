@@ -31,7 +31,7 @@ def run(cllm, store, settings):
 
 
 @pytest.fixture
-def ask(cllm, store):
+def ask(cllm, store, settings):
     def ask(text: str, ref: str = "cats", *arguments: str):
         return cllm(text, "--conversation", ref, "--store", store, *arguments).succeeded()
 
