@@ -4,22 +4,25 @@ import re
 import sys
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from cllm.core.errors import CllmError, UsageError
 from cllm.core.notice import Notice
-from cllm.core.ports import NewConversation, Provider, Store
+from cllm.core.ports import Lease, NewConversation, Provider, Store
 from cllm.core.reply import Usage
 from cllm.core.secret import CallersKey
-from cllm.files import find_cache_folder
+from cllm.files import CacheFolder, find_cache_folder
 from cllm.provider_factory import ProviderFactory, find_model_cache
 from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL, is_model_file
 from cllm.settings.load import (
+    MEMORY,
     Environment,
     Settings,
     default_stores,
@@ -28,7 +31,13 @@ from cllm.settings.load import (
     user_folder,
 )
 from cllm.settings.trust import is_secret_name
-from cllm.stores.registry import is_synchronous, open_store, store_location
+from cllm.stores.registry import (
+    PATH_SCHEMES,
+    is_synchronous,
+    open_store,
+    redact_password,
+    store_location,
+)
 
 if TYPE_CHECKING:
     from cllm.commands.command_line import CommandEnvironment
@@ -54,6 +63,8 @@ NO_TEXT = "The model's reply contains no text; try again or rephrase the prompt.
 DEFAULT_MODEL_LABEL = f"{DEFAULT_MODEL}, a very small model: its replies are often wrong."
 # Models and providers whose route, window and catalogue are cached; clients choose their names.
 MAX_CACHED = 1000
+# Bytes of the record of the last conversation in a place.
+MAX_RECORD = 10_000
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
@@ -105,6 +116,17 @@ def open_configured_store(url: str, settings: Settings) -> Store:
 def find_cache(env: Environment) -> Path:
     """The user's cache folder."""
     return find_cache_folder(env.environment, home=env.home)
+
+
+class LastUse(msgspec.Struct, frozen=True, kw_only=True):
+    """The last conversation that the shell or chat used in a place, which is a store.
+
+    `is_saved`: whether the last question was saved there; otherwise it was not saved at all.
+    """
+
+    store: str
+    conversation: str
+    is_saved: bool = True
 
 
 def log_warning(notice: Notice) -> None:
@@ -376,6 +398,51 @@ class App:
         await self.store.delete(ref)
         for known in {ref, summary.id, summary.ref}:
             self.forget(known)
+
+    def read_last_use(self) -> LastUse | None:
+        data = self._places.read(self._place)
+        try:
+            return None if data is None else msgspec.json.decode(data, type=LastUse)
+        except msgspec.MsgspecError:
+            return None
+
+    def record_use(self, lease: Lease | None) -> None:
+        """Record the conversation of a question; None: the question is not saved.
+
+        A conversation that was recorded from a client is never the last one of the shell.
+        """
+        if self._place.startswith(MEMORY) or IN_CONTEXT in self.settings.env.environment:
+            return
+        last = self.read_last_use()
+        if lease is None:
+            use = None if last is None else replace(last, is_saved=False)
+        elif lease.conversation.source is not None or lease.conversation.is_side:
+            return
+        else:
+            store = redact_password(self._place)
+            use = LastUse(store=store, conversation=lease.conversation.id)
+        if use is not None and use != last:
+            self._places.write(self._place, msgspec.json.encode(use))
+
+    def list_used_stores(self) -> list[str]:
+        """The stores that the shell or chat used, without passwords."""
+        stores: list[str] = []
+        for data in self._places.read_all():
+            with suppress(msgspec.MsgspecError):
+                stores.append(msgspec.json.decode(data, type=LastUse).store)
+        return stores
+
+    @property
+    def _place(self) -> str:
+        """The URL of the own store with an absolute path."""
+        scheme, _, path = self.settings.store.partition(":")
+        is_path = scheme in PATH_SCHEMES
+        return f"{scheme}:{self.settings.env.directory / path}" if is_path else self.settings.store
+
+    @property
+    def _places(self) -> CacheFolder:
+        folder = find_cache(self.settings.env) / "places"
+        return CacheFolder(folder=folder, max_files=MAX_CACHED, max_bytes=MAX_RECORD)
 
     @property
     def cache_paths(self) -> "CachePaths":

@@ -62,6 +62,14 @@ class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
         except OSError:
             return None
 
+    def read_all(self) -> list[bytes]:
+        """The complete files, in any order."""
+        contents: list[bytes] = []
+        for path in self.folder.glob("*.json"):
+            with contextlib.suppress(OSError):
+                contents.append(read_regular_file(path, limit=self.max_bytes, flags=os.O_NOFOLLOW))
+        return contents
+
     def write(self, key: str, data: bytes) -> None:
         with contextlib.suppress(OSError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)

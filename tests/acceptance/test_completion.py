@@ -47,7 +47,7 @@ def test_models_are_offered(offered, settings, provider):
 def test_named_files_are_offered(offered, home):
     (home.path / ".cllm" / "review.Cllmfile.yml").write_text("temperature: 0\n", encoding="utf-8")
 
-    assert offered("-c", "re") == ["review"]
+    assert offered("-C", "re") == ["review"]
 
 
 def test_commands_are_offered(offered):

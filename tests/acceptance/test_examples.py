@@ -49,7 +49,7 @@ def test_the_commands_in_its_comments_run(name, example, cllm):
 def test_dangerous_settings_need_trust(name, example, provider, cllm):
     example(name)
 
-    done = cllm("-c", name, "-m", "openai/gpt-test", "Hello")
+    done = cllm("-C", name, "-m", "openai/gpt-test", "Hello")
 
     done.failed_with_one_sentence("cllm trust", prefix="Configuration error: ")
     assert provider.requests == []
@@ -58,7 +58,7 @@ def test_dangerous_settings_need_trust(name, example, provider, cllm):
 def test_prompt_is_captured_and_its_parameters_are_sent(example, home, provider, cllm):
     example("prompt")
 
-    cllm("-c", "prompt", "-m", "openai/gpt-test", "Hello", "--conversation", "demo").succeeded()
+    cllm("-C", "prompt", "-m", "openai/gpt-test", "Hello", "--conversation", "demo").succeeded()
 
     assert home.messages("demo")[0][1].startswith("You are a patient reviewer.\n")
     sent = provider.requests[0].json
@@ -70,7 +70,7 @@ def test_context_is_stored_once_below_the_prompt(example, home, provider, cllm):
     for name in "abc":
         (home.work / f"{name}.txt").touch()
     example("context")
-    asked = ("-c", "context", "-m", "openai/gpt-test", "--trust", "--conversation", "demo")
+    asked = ("-C", "context", "-m", "openai/gpt-test", "--trust", "--conversation", "demo")
 
     cllm(*asked, "--var", "DEPTH=2", "Hello").succeeded()
     cllm(*asked, "And now?").succeeded()
@@ -90,7 +90,7 @@ def test_dynamic_runs_with_each_turn_and_lets_the_model_ask(example, home, provi
     provider.queue_reply(tool_calls=(call,), finish="tool_calls")
     provider.queue_reply("A file.")
 
-    asked = ("-c", "dynamic", "-m", "openai/gpt-test", "--trust", "--conversation", "demo")
+    asked = ("-C", "dynamic", "-m", "openai/gpt-test", "--trust", "--conversation", "demo")
     assert cllm(*asked, "What is here?").succeeded().out == "A file.\n"
 
     first, second = provider.requests
@@ -103,12 +103,12 @@ def test_server_is_loaded_and_shown(example, provider, cllm, secret):
     example("server")
 
     shown = cllm(
-        "-c", "server", "--show-config", "--trust", env={"ANTHROPIC_API_KEY": secret}
+        "-C", "server", "--show-config", "--trust", env={"ANTHROPIC_API_KEY": secret}
     ).succeeded()
 
     for words in ("server.default_provider: bedrock", "server.on_disconnect: complete", "my-vllm"):
         assert words in shown.out, shown.report()
     assert secret not in shown.out
 
-    cllm("-c", "server", "--trust", "-m", "openai/gpt-test", "Hello").succeeded()
+    cllm("-C", "server", "--trust", "-m", "openai/gpt-test", "Hello").succeeded()
     assert "server" not in provider.requests[0].json

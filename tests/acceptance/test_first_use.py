@@ -113,7 +113,7 @@ def test_a_template_can_be_written_under_a_name(home, provider, settings, cllm):
 
     assert (home.work / ".cllm/review.Cllmfile.yml").is_file()
     assert not (home.work / ".cllm/Cllmfile.yml").exists()
-    cllm("-c", "review", "Hello").succeeded()
+    cllm("-C", "review", "Hello").succeeded()
     assert provider.requests[0].message_pairs[0][0] == "system"
     assert "--as" in refused.err
 

@@ -194,3 +194,55 @@ def test_the_list_of_a_chat_says_the_same(home, settings, cllm):
     assert f"cllm chat --store json:{home.conversations}" in done.err
     assert "--no-save" in unsaved.err
     assert f"1 conversation is in {home.conversations}" in unsaved.err
+
+
+@pytest.mark.usefixtures("settings")
+@pytest.mark.parametrize("command", [("--list-conversations",), ("conversations", "list")])
+class TestEveryPlace:
+    def test_the_home_the_parents_and_used_places_are_listed(self, command, home, cllm):
+        cllm("Hello", "--conversation", "at-home").succeeded()
+        cllm("Hello", "--conversation", "served", "--store", f"sqlite:{home.path}/.cllm/cllm.db")
+        for name in ("project", "project/inner", "elsewhere"):
+            (home.work / name / ".cllm/conversations").mkdir(parents=True)
+            cllm(
+                *("Hello", "--conversation", name.replace("/", "-")), cwd=home.work / name
+            ).succeeded()
+
+        done = cllm(*command, "--all", cwd=home.work / "project/inner").succeeded()
+
+        assert done.out.splitlines()[0] == f"{home.work}/project/inner/.cllm/conversations:"
+        places = [line for line in done.out.splitlines() if not line.startswith(" ")]
+        assert sorted(places) == sorted(
+            [
+                f"{home.work}/project/inner/.cllm/conversations:",
+                f"{home.work}/project/.cllm/conversations:",
+                f"{home.work}/elsewhere/.cllm/conversations:",
+                f"{home.conversations}:",
+                f"{home.path}/.cllm/cllm.db:",
+            ]
+        )
+        for name in ("at-home", "served", "project", "project-inner", "elsewhere"):
+            assert f"  {name} " in done.out
+
+    def test_a_damaged_place_is_a_warning(self, command, home, cllm):
+        cllm("Hello", "--conversation", "cats").succeeded()
+        (home.path / ".cllm/cllm.db").write_bytes(b"not a database, but long enough" * 100)
+
+        done = cllm(*command, "--all").succeeded()
+
+        assert "  cats " in done.out
+        assert "Warning:" in done.err
+        assert "cllm.db" in done.err
+
+    def test_nothing_is_created(self, command, home, cllm):
+        before = home.entries()
+
+        done = cllm(*command, "--all").succeeded()
+
+        assert done.out == ""
+        assert f"No conversations in {home.conversations}." in done.err
+        assert home.entries() == before
+
+
+def test_all_is_an_option_of_lists(settings, cllm):
+    cllm("Hello", "--all").failed_with_one_sentence("--list-conversations", code=2)

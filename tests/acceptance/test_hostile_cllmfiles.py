@@ -260,7 +260,7 @@ def test_init_waits_for_no_pipe_and_reads_any_bytes(content, hostile, home, cllm
 def test_a_named_file_needs_trust_too(hostile, home):
     hostile.write("context_commands: [{command: touch pwned}]", "evil.Cllmfile.yml")
 
-    done = hostile(None, "-c", "evil", "Hello")
+    done = hostile(None, "-C", "evil", "Hello")
 
     done.failed_with_one_sentence("cllm trust", prefix=CONFIGURATION)
 
@@ -272,7 +272,7 @@ def test_a_named_file_is_found_by_its_name_only(name, hostile, home):
     hostile.write("context_commands: [{command: touch pwned}]", "evil.Cllmfile.yml")
     (home.path / "evil.Cllmfile.yml").write_text("model: x", encoding="utf-8")
 
-    hostile(None, "-c", name, "Hello").failed_with_one_sentence("-c")
+    hostile(None, "-C", name, "Hello").failed_with_one_sentence("-C")
 
 
 def test_a_change_after_trust_needs_trust_again(hostile, cllm):

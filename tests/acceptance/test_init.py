@@ -83,8 +83,8 @@ def test_the_model_of_the_settings_and_of_the_environment_stays_in_force(provide
     cllm("Hello").succeeded()
     cllm("Hello", env={"CLLM_MODEL": "openai/of-the-environment"}).succeeded()
     (cllm.home.work / "named.Cllmfile.yml").write_text("model: openai/named", encoding="utf-8")
-    cllm("Hello", "-c", "named").succeeded()
-    cllm("Hello", "-c", "named", env={"CLLM_MODEL": "openai/of-the-environment"}).succeeded()
+    cllm("Hello", "-C", "named").succeeded()
+    cllm("Hello", "-C", "named", env={"CLLM_MODEL": "openai/of-the-environment"}).succeeded()
 
     asked = [request.json["model"] for request in provider.requests]
     assert asked == [

@@ -65,7 +65,7 @@ class TestLayers:
         write("here", temperature=0.2)
         write("home", "review.Cllmfile.yml", temperature=0.3, default_system_message="Review.")
 
-        cllm("Hello", "-c", "review").succeeded()
+        cllm("Hello", "-C", "review").succeeded()
 
         body = sent(provider)
         assert (body["temperature"], body["top_p"]) == (0.3, 0.1)
@@ -79,8 +79,8 @@ class TestLayers:
         layers()
         write("home", "review.Cllmfile.yml", temperature=0.3)
 
-        cllm("Hello", "-c", "revue").failed_with_one_sentence("revue", "review")
-        cllm("Hello", "-c", "../../etc/x").failed_with_one_sentence("does not exist")
+        cllm("Hello", "-C", "revue").failed_with_one_sentence("revue", "review")
+        cllm("Hello", "-C", "../../etc/x").failed_with_one_sentence("does not exist")
 
     def test_an_explicit_model_always_wins(self, provider, layers, write, cllm):
         layers()

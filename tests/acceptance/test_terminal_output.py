@@ -165,8 +165,8 @@ COMMANDS = [
     ("--validate-schema", "--json-schema-file", "bad.json"),
     ("--validate-schema", "--json-schema-file", HOSTILE_NAME),
     ("--validate-schema", "--json-schema", json.dumps({"type": HOSTILE})),
-    ("-c", "nothing", "Hello"),
-    ("-c", HOSTILE_NAME, "--show-config"),
+    ("-C", "nothing", "Hello"),
+    ("-C", HOSTILE_NAME, "--show-config"),
     ("-m", HOSTILE_NAME, "Hello"),
     ("--var", HOSTILE_NAME, "Hello"),
     ("--attach", HOSTILE_NAME, "Hello"),
@@ -254,7 +254,7 @@ def test_through_a_pipe_an_answer_is_byte_exact(provider, settings, cllm):
 def test_names_titles_and_errors_are_clean_through_a_pipe_too(hostile, cllm):
     listed = cllm("--list-conversations").succeeded()
     shown = cllm("--show-conversation", "demo").succeeded()
-    wrong = cllm("-c", "nothing", "Hello")
+    wrong = cllm("-C", "nothing", "Hello")
 
     assert_harmless(listed.out + listed.err + wrong.err)
     assert_harmless(shown.out.partition("\n\n")[0])

@@ -326,9 +326,9 @@ def stores(shell: Shell) -> None:
 
 def settings_files(shell: Shell) -> None:
     shell("--show-config")
-    shell("-c", "none", "Hello")
+    shell("-C", "none", "Hello")
     shell.write("team.Cllmfile.yml", "temperature: 0.5\n")
-    shell("-c", "team", "--show-config")
+    shell("-C", "team", "--show-config")
     shell.write("Cllmfile.yml", "temperature: [\n")
     shell("Hello")
     shell.write("Cllmfile.yml", "- a list\n")

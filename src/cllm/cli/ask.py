@@ -1,6 +1,8 @@
 """`cllm PROMPT`: the options of a turn, and the flags that list, show and delete."""
 
 import math
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import click
@@ -24,7 +26,7 @@ from cllm.core.conversation import is_valid_id
 from cllm.core.errors import InvalidIdError, UsageError
 from cllm.core.message import AnyPart
 from cllm.settings.cllmfile import FILE_NAME
-from cllm.settings.layers import CommandLine
+from cllm.settings.layers import CommandLine, list_config_names
 from cllm.settings.sections import MAX_VERBOSITY
 from cllm.settings.variables import Value, parse_variable
 from cllm.terminal import decode_input
@@ -32,6 +34,8 @@ from cllm.terminal import decode_input
 AUTOMATIC = "\0automatic"
 SCHEMA_OPTIONS = ("schema", "json_schema", "json_schema_file")
 STANDARD_INPUT = "-"
+# Whether the prompt follows `--`.
+LITERAL = "cllm.literal"
 MAX_INPUT_BYTES = 64 * 1024 * 1024
 REF: dict[str, Any] = {"metavar": "ID", "shell_complete": completion.complete_conversations}
 SETTINGS = (
@@ -57,6 +61,27 @@ class AskCommand(HelpCommand):
         **extra: Any,
     ) -> click.Context:
         return super().make_context("cllm", args, parent=None, **extra)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[LITERAL] = "--" in args
+        after_flag = (word for flag, word in pairwise(args) if flag == "-c")
+        for word in after_flag:
+            self._check_is_no_config(ctx, args, word)
+        return super().parse_args(ctx, args)
+
+    def _check_is_no_config(self, ctx: click.Context, args: list[str], word: str) -> None:
+        """`-c NAME` was the flag of settings files."""
+        name = word.removesuffix(f".{FILE_NAME}")
+        try:
+            values, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        except click.UsageError:
+            values = {}
+        path = values.get("cllm_path")
+        line = CommandLine(cllm_path=None if path is None else Path(path))
+        if name in list_config_names(current_environment(), line):
+            raise OptionError(
+                f"-c continues the last conversation; to apply {name}.{FILE_NAME}, use: -C {name}"
+            )
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from cllm.cli.help import write_main_help
@@ -143,10 +168,20 @@ class AskCommand(HelpCommand):
 )
 @click.option("--read-only", is_flag=True, help="Send the conversation, but do not save this turn.")
 @click.option("--list-conversations", is_flag=True, help="List the stored conversations.")
+@click.option(
+    "--all", "every_place", is_flag=True, help="With --list-conversations: list every known place."
+)
 @click.option("--show-conversation", **REF, help="Print a conversation.")
 @click.option("--delete-conversation", **REF, help="Delete a conversation permanently.")
 @click.option(
     "-c",
+    "--continue",
+    "continues",
+    is_flag=True,
+    help="Continue the last conversation of the shell or chat in this place.",
+)
+@click.option(
+    "-C",
     "--config",
     metavar="NAME",
     shell_complete=completion.complete_configs,
@@ -196,6 +231,8 @@ def command(**options: Any) -> None:
 
         clear_schema_cache()
         return
+    if options["every_place"] and not options["list_conversations"]:
+        raise OptionError("--all needs --list-conversations.")
     line = _command_line(options)
     managed = ("show_conversation", "delete_conversation")
     if options["list_conversations"] or any(options[name] is not None for name in managed):
@@ -220,7 +257,7 @@ def _manage_conversations(options: dict[str, Any], line: CommandLine) -> None:
     if options["list_conversations"]:
         from cllm.cli.conversations.list import print_conversations
 
-        print_conversations(line)
+        print_conversations(line, every_place=options["every_place"])
     elif options["show_conversation"] is not None:
         from cllm.cli.conversations.show import print_conversation
 
@@ -283,7 +320,9 @@ def _parse_variable(text: str) -> tuple[str, Value]:
 
 def _ask(options: dict[str, Any], line: CommandLine) -> None:
     prompt, ref = _split_prompt_and_ref(options["prompt"], options["conversation"])
-    if options["read_only"] and ref in (None, AUTOMATIC):
+    if options["continues"] and ref is not None:
+        raise OptionError("Use either -c or --conversation, not both.")
+    if options["read_only"] and ref in (None, AUTOMATIC) and not options["continues"]:
         raise OptionError("--read-only needs --conversation with an existing ID.")
     attachments: tuple[AnyPart, ...] = ()
     if options["attachments"]:
@@ -306,6 +345,7 @@ def _ask(options: dict[str, Any], line: CommandLine) -> None:
             extract=options["extract"],
             read_only=options["read_only"],
             automatic=ref == AUTOMATIC,
+            continues=options["continues"],
             policy=options["system_policy"],
             exec_commands=options["exec_commands"],
             context_exec=not options["no_context_exec"],
@@ -336,12 +376,24 @@ def _build_prompt_text(
     The text is empty only with files or a template.
     """
     piped = None if STANDARD_INPUT in files else _read_piped_text()
+    if prompt is not None and not piped:
+        _check_word(prompt.strip())
     text = "\n".join(part for part in (prompt, piped) if part)
     if text.strip():
         return text
     if not files and not has_template:
         raise UsageError(NO_PROMPT)
     return ""
+
+
+def _check_word(prompt: str) -> None:
+    context = click.get_current_context(silent=True)
+    is_literal = context is not None and context.meta.get(LITERAL, False)
+    if is_literal or not prompt or prompt.split() != [prompt]:
+        return
+    from cllm.cli.command_words import check_word
+
+    check_word(prompt)
 
 
 def _read_piped_text() -> str | None:

@@ -48,6 +48,7 @@ line is a message."""
 EXAMPLES = (
     "cllm chat",
     "cllm chat cats",
+    "cllm chat -c",
     'cllm chat -m openai/gpt-4o --system "Answer in one sentence."',
     "cllm chat --no-save < questions.txt",
 )
@@ -61,6 +62,13 @@ MEMORY_STORE = "memory:"
 )
 @click.argument(
     "ref", metavar="[ID]", required=False, shell_complete=completion.complete_conversations
+)
+@click.option(
+    "-c",
+    "--continue",
+    "continues",
+    is_flag=True,
+    help="Continue the last conversation of the shell or chat in this place.",
 )
 @completion.model_option
 @click.option("--system", metavar="TEXT", help="System prompt of a new conversation.")
@@ -80,10 +88,13 @@ MEMORY_STORE = "memory:"
 def command(ref: str | None, **options: Any) -> int:
     if options["no_save"] and ref is not None:
         raise OptionError("--no-save always starts a new conversation; omit the ID.")
+    if options["continues"] and (ref is not None or options["no_save"]):
+        raise OptionError("Use -c without an ID and without --no-save.")
     if options["model"] == "":
         raise OptionError("-m needs the name of a model, such as openai/gpt-4o.")
     settings = _load_settings(options)
-    return _run_chat(settings, _chat_options(options, settings), ref)
+    chat_options = _chat_options(options, settings)
+    return _run_chat(settings, chat_options, ref, continues=options["continues"])
 
 
 def _load_settings(options: dict[str, Any]) -> "Settings":
@@ -160,7 +171,9 @@ def _chat_options(options: dict[str, Any], settings: "Settings") -> "ChatOptions
     )
 
 
-def _run_chat(settings: "Settings", options: "ChatOptions", ref: str | None) -> int:
+def _run_chat(
+    settings: "Settings", options: "ChatOptions", ref: str | None, *, continues: bool
+) -> int:
     from cllm.repl.loop import run_chat
     from cllm.repl.screen import Screen
 
@@ -174,10 +187,20 @@ def _run_chat(settings: "Settings", options: "ChatOptions", ref: str | None) -> 
             checker = stack.enter_context(open_checker(settings.schema, settings.env))
             apply_schema = partial(require_schema, checker)
         chat = _open_chat(settings, options, screen, apply_schema=apply_schema)
+        if continues:
+            ref = _find_last(chat)
         is_interactive = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
         reader = _open_reader(chat, is_interactive=is_interactive)
         asyncio.run(run_chat(chat, reader, ref=ref, confirms_exit=is_interactive))
     return EXIT_ERROR if chat.failures and not is_interactive else 0
+
+
+def _find_last(chat: "Chat") -> str:
+    from cllm.cli.continuation import find_last_conversation
+
+    last = find_last_conversation(chat.app.settings)
+    chat.screen.note(f"Continuing conversation: {last.ref}")
+    return last.id
 
 
 def _open_chat(

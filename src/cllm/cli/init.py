@@ -65,7 +65,7 @@ CONTENT = (
     help="Create the file in ./.cllm, for the current directory (default).",
 )
 @click.option("-t", "--template", metavar="NAME", help="Start from a template.")
-@click.option("--as", "name", metavar="NAME", help="Write NAME.Cllmfile.yml, for -c NAME.")
+@click.option("--as", "name", metavar="NAME", help="Write NAME.Cllmfile.yml, for -C NAME.")
 @click.option("--list-templates", is_flag=True, help="List the templates.")
 @click.option("-f", "--force", is_flag=True, help="Replace an existing file.")
 @click.option("--history", is_flag=True, help="Store new conversations in ./.cllm/conversations.")

@@ -70,6 +70,7 @@ class AskOptions(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool
     extract: bool = False
     automatic: bool
+    continues: bool = False
     announces_id: bool = True
     policy: Policy
     attachments: tuple[AnyPart, ...] = ()
@@ -85,9 +86,12 @@ def ask(env: Environment, line: CommandLine, options: AskOptions) -> None:
     settings = load_trusted_settings(env, line)
     options = _apply_template(settings, options)
     log = _start_log(settings)
-    if settings.save == "all" and options.ref is None and not options.automatic:
+    is_unnamed = options.ref is None and not (options.automatic or options.continues)
+    if settings.save == "all" and is_unnamed:
         options = msgspec.structs.replace(options, automatic=True, announces_id=False)
     app = App(settings, report=Progress(), single_turn=True, warn=output.warn)
+    if options.continues:
+        options = _continue_last(settings, options)
     request = _build_request(app, options)
     with contextlib.ExitStack() as stack:
         apply_schema = _open_schema(app, stack)
@@ -150,6 +154,14 @@ def _apply_template(settings: Settings, options: AskOptions) -> AskOptions:
     if not options.text.strip() and not options.attachments:
         raise UsageError(NO_PROMPT)
     return options
+
+
+def _continue_last(settings: Settings, options: AskOptions) -> AskOptions:
+    from cllm.cli.continuation import find_last_conversation
+
+    last = find_last_conversation(settings)
+    output.note(f"Continuing conversation: {last.ref}")
+    return msgspec.structs.replace(options, ref=last.id)
 
 
 def _build_request(app: App, options: AskOptions) -> TurnRequest:
@@ -320,6 +332,7 @@ class _Screen:
             self.answer.write(block)
 
     def _announce(self, event: TurnStarted) -> None:
+        self._app.record_use(event.lease)
         if self._app.settings.model is None and event.model == self._app.model:
             from cllm.default_model import take_hint
 

@@ -67,6 +67,8 @@ async def _show_all(
     log = None if chat.new_log is None else chat.new_log()
     async with aclosing(chat.app.engine().run_turn(request)) as events:
         async for event in events:
+            if isinstance(event, TurnStarted):
+                chat.app.record_use(event.lease)
             progress.on_event(event)
             view.on_event(event)
             if log is not None:

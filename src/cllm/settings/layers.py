@@ -162,7 +162,7 @@ def settings_folders(env: Environment, line: CommandLine) -> list[tuple[Path, bo
 
 
 def read_files(env: Environment, line: CommandLine) -> list[Cllmfile]:
-    """The Cllmfiles that apply, lowest priority first; those of `-c` and `-T` last."""
+    """The Cllmfiles that apply, lowest priority first; those of `-C` and `-T` last."""
     files = [*_read_cllmfiles(FILE_NAME, env, line), *_read_config(env, line)]
     if line.template is not None:
         from cllm.settings.prompt_templates import read_template  # noqa: PLC0415 - for `-T` only
@@ -179,9 +179,9 @@ def _read_config(env: Environment, line: CommandLine) -> list[Cllmfile]:
     chosen = _read_cllmfiles(f"{config}.{FILE_NAME}", env, line) if is_name else []
     if not chosen:
         names = list_config_names(env, line)
-        advice = f"; choose one of {', '.join(names)}." if names else "; create it or omit -c."
+        advice = f"; choose one of {', '.join(names)}." if names else "; create it or omit -C."
         folders = explicit_cllm_path(env, line) or "~/.cllm, ./.cllm or the current directory"
-        raise UsageError(f"-c {config}: {config}.{FILE_NAME} does not exist in {folders}{advice}")
+        raise UsageError(f"-C {config}: {config}.{FILE_NAME} does not exist in {folders}{advice}")
     return chosen
 
 

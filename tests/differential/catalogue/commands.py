@@ -370,9 +370,9 @@ def settings_runs() -> Iterator[tuple[str, Sequence[Run]]]:
             run("--show-config"),
             run("--show-config", files={LOCAL: "temperature: 0.5\nmax_tokens: 7\n"}),
             run("Hi", files={"work/.cllm/Cllmfile.yml": "temperature: 0.9\ntop_p: 0.5\n"}),
-            run("-c", "quick", "--show-config", files=named),
-            run("-c", "quick", "Hi"),
-            run("-c", "none", "Hi"),
+            run("--config", "quick", "--show-config", files=named),
+            run("--config", "quick", "Hi"),
+            run("--config", "none", "Hi"),
             run("-m", "openai/gpt-explicit", "Hi", environment={"CLLM_MODEL": "openai/gpt-env"}),
             run("Hi", environment={"CLLM_MODEL": "openai/gpt-env"}),
             run(

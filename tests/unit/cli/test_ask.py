@@ -92,7 +92,7 @@ def test_an_invalid_option_is_an_error_with_advice(arguments, message):
 
 
 def test_options_become_settings():
-    line = _command_line(parse("-vvvv", "--raw", "-c", "a.Cllmfile.yml", "--var", "N=3"))
+    line = _command_line(parse("-vvvv", "--raw", "-C", "a.Cllmfile.yml", "--var", "N=3"))
 
     assert line.values == {"raw_response": True, "verbosity": 3}
     assert (line.config, line.variables) == ("a", {"N": 3})

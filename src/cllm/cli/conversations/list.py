@@ -14,8 +14,9 @@ from cllm.cli.conversations.views import print_summaries, summary_fields
 from cllm.cli.inputs import HelpCommand, OptionError, json_option, store_options
 from cllm.cli.trust import open_app
 from cllm.core.conversation import Summary
-from cllm.core.ports import ArchiveFilter, Page
+from cllm.core.ports import ArchiveFilter, Page, Store
 from cllm.settings.load import CommandLine
+from cllm.stores.registry import store_location
 from cllm.terminal import one_line
 
 HELP = """List the conversations, newest first.
@@ -70,20 +71,30 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
 )
 @click.option("--archived", is_flag=True, help="List the archived conversations.")
 @click.option("--side", is_flag=True, help="List side conversations of agents too.")
+@click.option("--all", "every_place", is_flag=True, help="List every known place.")
 @json_option
 @store_options
-def command(line: CommandLine, *, as_json: bool, archived: bool, **options: Any) -> None:
+def command(
+    line: CommandLine, *, as_json: bool, archived: bool, every_place: bool, **options: Any
+) -> None:
     options["since"] = parse_since(options["since"], now())
     list_filter = ListFilter(archive_filter="archived" if archived else "active", **options)
-    print_conversations(line, list_filter, as_json=as_json)
+    print_conversations(line, list_filter, as_json=as_json, every_place=every_place)
 
 
 def print_conversations(
-    line: CommandLine, list_filter: ListFilter | None = None, *, as_json: bool = False
+    line: CommandLine,
+    list_filter: ListFilter | None = None,
+    *,
+    as_json: bool = False,
+    every_place: bool = False,
 ) -> None:
     chosen = ListFilter() if list_filter is None else list_filter
     app = open_app(line)
-    page = app.run(read_list(app, chosen))
+    if every_place:
+        _print_places(app, chosen, as_json=as_json)
+        return
+    page = app.run(read_list(app.store, chosen))
     for notice in page.notices:
         output.warn(notice)
     if as_json:
@@ -94,11 +105,32 @@ def print_conversations(
         _explain_empty_list(app, chosen)
 
 
-async def read_list(app: App, chosen: ListFilter) -> Page:
+def _print_places(app: App, chosen: ListFilter, *, as_json: bool) -> None:
+    """Print each place with its conversations; a place without any is not printed."""
+    from cllm.cli.places import list_places, read_place
+
+    places = list_places(app)
+    rows = []
+    for url in places:
+        page = run_coroutine(read_place(app, url, lambda store: read_list(store, chosen)))
+        for notice in page.notices:
+            output.warn(notice)
+        location = store_location(url)
+        rows += [{**summary_fields(item), "place": location} for item in page.items]
+        if page.items and not as_json:
+            output.print_line(f"{location}:")
+            print_summaries(page.items)
+    if as_json:
+        output.print_json(rows)
+    elif not rows:
+        output.note(f"No conversations in {', '.join(map(store_location, places))}.")
+
+
+async def read_list(store: Store, chosen: ListFilter) -> Page:
     """Read the conversations that match, newest first."""
     is_filtered = chosen.model is not None or chosen.since is not None
     limit = sys.maxsize if chosen.limit is None else chosen.limit
-    page = await app.store.list_conversations(
+    page = await store.list_conversations(
         archive_filter=chosen.archive_filter,
         source=chosen.source,
         side=chosen.side,
