@@ -17,6 +17,7 @@ from cllm.cli.inputs import (
     command_line,
     conversations_path_option,
     current_environment,
+    is_interactive,
     piped_input,
     store_option,
     system_file_option,
@@ -391,9 +392,12 @@ def _check_word(prompt: str) -> None:
     is_literal = context is not None and context.meta.get(LITERAL, False)
     if is_literal or not prompt or prompt.split() != [prompt]:
         return
-    from cllm.cli.command_words import check_word
+    from cllm.cli.main import list_command_words
 
-    check_word(prompt)
+    if is_interactive() or prompt in list_command_words():
+        from cllm.cli.command_words import check_word
+
+        check_word(prompt)
 
 
 def _read_piped_text() -> str | None:

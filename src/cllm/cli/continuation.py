@@ -1,9 +1,8 @@
 """`-c`: finds the last conversation that the shell or chat used in this place."""
 
-import sys
-
 from cllm.app import App
 from cllm.cli import output
+from cllm.cli.inputs import is_interactive
 from cllm.core.conversation import Summary
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.settings.load import JSON, Settings
@@ -66,7 +65,7 @@ async def _find_newest(app: App) -> Summary:
 
 
 def _confirm(ref: str) -> bool:
-    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+    if not is_interactive():
         return False
     from cllm.cli.confirmation import ask_on_terminal
 

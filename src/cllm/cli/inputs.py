@@ -134,6 +134,11 @@ def decode_argument(word: str) -> str:
     return os.fsencode(word).decode("utf-8", "replace")
 
 
+def is_interactive() -> bool:
+    """Whether the user can answer a question."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def piped_input() -> BinaryIO | None:
     """Standard input, unless it is closed or a terminal."""
     if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():

@@ -37,6 +37,28 @@ COMMANDS = {
     "trust": ("cllm.cli.trust", "Allow a Cllmfile.yml to run commands or redirect requests."),
 }
 ALIASES = {"c": "conversations"}
+# A prompt of one word is compared with these names; importing the commands would take longer.
+SUB_COMMANDS = {
+    "conversations": ("branch", "delete", "list", "migrate", "show", "stats"),
+    "db": ("adopt", "check", "current", "downgrade", "upgrade"),
+    "models": ("list", "pull", "remove"),
+}
+OTHER_WORDS = {
+    "help": "cllm --help",
+    "config": "cllm --show-config",
+    "logs": "cllm conversations list",
+    "migrate-conversations": "cllm conversations migrate",
+}
+
+
+def list_command_words() -> dict[str, str]:
+    """The names of commands and sub-commands, each with a command line."""
+    words = {name: f"cllm {name}" for name in COMMANDS if name != ASK}
+    for name, inner in SUB_COMMANDS.items():
+        for word in inner:
+            words.setdefault(word, f"cllm {name} {word}")
+    return OTHER_WORDS | words
+
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
