@@ -170,7 +170,7 @@ class AskCommand(HelpCommand):
 @click.option("--read-only", is_flag=True, help="Send the conversation, but do not save this turn.")
 @click.option("--list-conversations", is_flag=True, help="List the stored conversations.")
 @click.option(
-    "--all", "every_place", is_flag=True, help="With --list-conversations: list every known place."
+    "--all", "every_place", is_flag=True, help="List the conversations of every known place."
 )
 @click.option("--show-conversation", **REF, help="Print a conversation.")
 @click.option("--delete-conversation", **REF, help="Delete a conversation permanently.")
@@ -179,7 +179,7 @@ class AskCommand(HelpCommand):
     "--continue",
     "continues",
     is_flag=True,
-    help="Continue the last conversation of the shell or chat in this place.",
+    help="Continue the last conversation used here.",
 )
 @click.option(
     "-C",

@@ -68,7 +68,7 @@ MEMORY_STORE = "memory:"
     "--continue",
     "continues",
     is_flag=True,
-    help="Continue the last conversation of the shell or chat in this place.",
+    help="Continue the last conversation used here.",
 )
 @completion.model_option
 @click.option("--system", metavar="TEXT", help="System prompt of a new conversation.")

@@ -25,8 +25,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         ),
     ),
     "Conversation": (
-        *("--conversation", "--read-only"),
-        *("--list-conversations", "--show-conversation", "--delete-conversation"),
+        *("--conversation", "--continue", "--read-only"),
+        *("--list-conversations", "--all", "--show-conversation", "--delete-conversation"),
     ),
     "Input, system prompt and context": (
         *("--attach", "--template", "--system", "--system-file", "--system-policy"),

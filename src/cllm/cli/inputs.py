@@ -36,10 +36,10 @@ cllm_path_option = click.option(
     "--cllm-path",
     metavar="PATH",
     type=PATH,
-    help="Folder for settings and conversations (default: ./.cllm and ~/.cllm).",
+    help="Folder for settings and conversations.",
 )
 trust_option = click.option(
-    "--trust", is_flag=True, help="Trust the current directory's Cllmfiles for this run."
+    "--trust", is_flag=True, help="Trust the Cllmfiles of the current directory."
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

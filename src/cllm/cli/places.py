@@ -4,17 +4,14 @@ Known are the stores of this command, `.cllm` in the current directory, its pare
 folder, and the stores that the shell or chat used before. Changes nothing.
 """
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from cllm.app import App, open_configured_store, run_coroutine
-from cllm.cli import output
-from cllm.core.conversation import Summary
+from cllm.app import App, open_configured_store
 from cllm.core.errors import CllmError
 from cllm.core.notice import Notice
-from cllm.core.ports import Page
+from cllm.core.ports import Page, Store
 from cllm.settings.load import (
     CONVERSATIONS,
     DATABASE,
@@ -26,34 +23,16 @@ from cllm.settings.load import (
     user_folder,
 )
 from cllm.stores.registry import store_location
-from cllm.terminal import align_columns
 
 UNAVAILABLE = "store_unavailable"
 
 
-def print_places(
-    app: App, columns: Callable[[Summary], tuple[str, ...]], *, source: str | None, side: bool
-) -> None:
-    """Print each place with its conversations; a place without any is not printed."""
-    places, is_empty = list_places(app), True
-    for url in places:
-        page = run_coroutine(_read_page(app, url, source=source, side=side))
-        for notice in page.notices:
-            output.warn(notice)
-        if page.items:
-            is_empty = False
-            output.print_line(f"{store_location(url)}:")
-            for text in align_columns(map(columns, page.items)):
-                output.print_line(f"  {text}")
-    if is_empty:
-        output.note(f"No conversations in {', '.join(map(store_location, places))}.")
-
-
-async def _read_page(app: App, url: str, *, source: str | None, side: bool) -> Page:
+async def read_place(app: App, url: str, read: Callable[[Store], Awaitable[Page]]) -> Page:
+    """Read the list of a store; an unavailable store is a notice."""
     try:
         store = open_configured_store(url, app.settings)
         try:
-            return await store.list_conversations(source=source, side=side, limit=sys.maxsize)
+            return await read(store)
         finally:
             await store.close()
     except CllmError as error:

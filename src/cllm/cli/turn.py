@@ -31,6 +31,7 @@ from cllm.cli.trust import load_trusted_settings
 from cllm.core.conversation import Policy
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Text, plain_message
+from cllm.core.ports import Lease
 from cllm.core.reply import (
     Noticed,
     PartAdded,
@@ -260,6 +261,8 @@ async def _run_turn(
                     break
     except asyncio.CancelledError:
         screen.answer.settle()
+        if screen.lease is not None and request.storage.on_interrupt == "keep":
+            app.record_use(screen.lease)
         if stop.number != signal.SIGINT:
             raise TerminationSignal from None
         output.note(f"Interrupted. {progress.describe_interrupted()}")
@@ -280,6 +283,7 @@ class _Screen:
         self.answer = output.AnswerPrinter()
         self.reached_limit = False
         self.has_no_block = False
+        self.lease: Lease | None = None
         self._app = app
         self._options = options
         # A reply is checked against the schema before it is printed.
@@ -298,6 +302,7 @@ class _Screen:
                 if not self._prints_at_end:
                     self.answer.write(event.text)
             case TurnEnded():
+                self._app.record_use(self.lease)
                 self._end(event.reply)
             case ToolRoundEnded():
                 self.answer.break_line()
@@ -332,7 +337,7 @@ class _Screen:
             self.answer.write(block)
 
     def _announce(self, event: TurnStarted) -> None:
-        self._app.record_use(event.lease)
+        self.lease = event.lease
         if self._app.settings.model is None and event.model == self._app.model:
             from cllm.default_model import take_hint
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from cllm.app import NO_TEXT
 from cllm.core.errors import CllmError
+from cllm.core.ports import Lease
 from cllm.core.reply import (
     Noticed,
     PartAdded,
@@ -65,10 +66,13 @@ async def _show_all(
 ) -> None:
     view = TurnPrinter(chat, answer)
     log = None if chat.new_log is None else chat.new_log()
+    lease: Lease | None = None
     async with aclosing(chat.app.engine().run_turn(request)) as events:
         async for event in events:
             if isinstance(event, TurnStarted):
-                chat.app.record_use(event.lease)
+                lease = event.lease
+            elif isinstance(event, TurnEnded):
+                chat.app.record_use(lease)
             progress.on_event(event)
             view.on_event(event)
             if log is not None:

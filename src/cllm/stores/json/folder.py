@@ -132,7 +132,7 @@ class JsonFolder:
         stored = decode_conversation(data, conversation_id=key, path=path, modified_at=modified_at)
         return summary, stored.conversation
 
-    def has_files(self, count: int) -> bool:
+    def has_entries(self, count: int) -> bool:
         """Whether the folder has at least this many entries."""
         try:
             with os.scandir(self.path) as entries:

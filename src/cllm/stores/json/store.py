@@ -198,7 +198,7 @@ class JsonFileStore(ScannedLists, EditingStore):
 
     def _with_texts(self, work: Callable[["JsonTexts"], T], instead: Callable[[], T]) -> T:
         """Use the index if the folder is large; read all files if it cannot be used."""
-        if self._cache is None or not self._folder.has_files(MIN_INDEXED_FILES):
+        if self._cache is None or not self._folder.has_entries(MIN_INDEXED_FILES):
             return instead()
         from cllm.stores.json.file_index import UnusableIndexError  # noqa: PLC0415
 
