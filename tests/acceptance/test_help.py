@@ -128,6 +128,10 @@ def prepare(example: str, world, request) -> None:
     elif words[1:3] == ["keys", "remove"]:
         keys = {words[3]: {"key": "sk-test"}}
         (world.path / ".cllm/keys.json").write_text(json.dumps(keys), encoding="utf-8")
+    elif words[1] in ("restore", "verify") and words[2:]:
+        cllm = request.getfixturevalue("cllm")
+        cllm("backup", "cllm.zip").succeeded()
+        cllm("restore", "cllm.zip", "--store", "sqlite:cats.db").succeeded()
     elif words[1:3] == ["conversations", "import"]:
         write_zip(world.work / "chatgpt-export.zip", {"conversations.json": [chatgpt_cats()]})
         shutil.copy(LLM_FOLDER / "llm-new.db", world.work / "logs.db")

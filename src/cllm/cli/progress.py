@@ -1,11 +1,12 @@
 """Progress of a download or a long list, on standard error."""
 
 import contextlib
+import itertools
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TypeVar, assert_never
 
 from cllm.cli import output
@@ -106,6 +107,16 @@ def show_progress(
     finally:
         if is_drawn:
             _draw("")
+
+
+@contextlib.contextmanager
+def count_items(name: str) -> Iterator[Callable[[], object]]:
+    """Yield a function to call for each item, which shows a progress line."""
+    counter = show_progress(itertools.count(), name)
+    try:
+        yield lambda: next(counter)
+    finally:
+        counter.close()
 
 
 def _draw(text: str) -> None:

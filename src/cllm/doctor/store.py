@@ -43,7 +43,8 @@ NEXT = plain_message("user", "And now?")
 def check_store(url: str, *, fix: bool, now: datetime) -> Iterator[Finding]:
     if not url.startswith(JSON):
         scheme = url.partition(":")[0]
-        advice = "stores no files" if scheme == "memory" else "is checked by: cllm db check"
+        checks = "is checked by: cllm db check and cllm verify"
+        advice = "stores no files" if scheme == "memory" else checks
         yield ok(CHECK, f"the store '{scheme}:' {advice}.")
         return
     folder = Path(url.removeprefix(JSON))
@@ -185,7 +186,8 @@ class HistoryCheck:
             yield from findings
         total = len(page.items)
         if total:
-            yield ok(HISTORIES, f"{good} of {total} are readable and need no repair.")
+            advice = "check their turns and digests with: cllm verify"
+            yield ok(HISTORIES, f"{good} of {total} are readable and need no repair; {advice}")
         elif not page.notices:
             yield ok(HISTORIES, "no conversations yet.")
 

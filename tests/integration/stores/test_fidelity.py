@@ -53,6 +53,7 @@ OF_ALL = {
     *(
         "list_conversations",
         "count_conversations",
+        "list_owners",
         "search",
         "usage",
         "add",

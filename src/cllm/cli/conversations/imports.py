@@ -1,7 +1,5 @@
 """`cllm conversations import`."""
 
-import itertools
-
 import click
 import msgspec
 
@@ -65,16 +63,13 @@ def command(
 async def _import_all(
     app: App, sources: tuple[str, ...], writer: ImportWriter, source_format: str | None
 ) -> None:
-    from cllm.cli.progress import show_progress
+    from cllm.cli.progress import count_items
 
-    counter = show_progress(itertools.count(), "Importing conversations")
     try:
-        for source in sources:
-            await import_source(
-                source, writer, name=source_format, clock=now, on_item=lambda: next(counter)
-            )
+        with count_items("Importing conversations") as on_item:
+            for source in sources:
+                await import_source(source, writer, name=source_format, clock=now, on_item=on_item)
     finally:
-        counter.close()
         await app.close()
 
 

@@ -1,0 +1,53 @@
+"""`cllm restore`."""
+
+from pathlib import Path
+
+import click
+
+from cllm.app import App, now, run_coroutine
+from cllm.cli import output
+from cllm.cli.inputs import HelpCommand, store_options
+from cllm.cli.progress import count_items
+from cllm.cli.trust import open_app
+from cllm.settings.load import CommandLine
+from cllm.transfer.backup import BackupFile, restore_backup
+from cllm.transfer.report import ImportReport
+
+HELP = """Add the conversations of a backup to a store.
+
+cllm checks all digests of the backup first. A store with other conversations needs --merge.
+Existing conversations are never changed. An interrupted restore can be repeated.
+
+Exit codes: 0 all conversations are in the store, 1 some differ from the stored ones."""
+EXIT_SOME_FAILED = 1
+
+
+@click.command(
+    cls=HelpCommand,
+    name="restore",
+    help=HELP,
+    examples=("cllm restore cllm.zip", "cllm restore cllm.zip --store sqlite:new.db"),
+)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--merge", is_flag=True, help="Restore into a store with other conversations.")
+@store_options
+def command(line: CommandLine, *, file: Path, merge: bool) -> int:
+    app = open_app(line)
+    report = run_coroutine(_restore(app, file, merge=merge))
+    for skipped in report.skipped:
+        output.error(f"{skipped.name}: {skipped.reason}.")
+    output.print_line(
+        f"Restored {report.imported} conversations with {report.messages} messages; "
+        f"{report.unchanged} existed, {len(report.skipped)} skipped."
+    )
+    return EXIT_SOME_FAILED if report.skipped else 0
+
+
+async def _restore(app: App, path: Path, *, merge: bool) -> ImportReport:
+    backup = BackupFile(path, path)
+    try:
+        with count_items("Restoring conversations") as on_item:
+            return await restore_backup(backup, app.store, clock=now, merge=merge, on_item=on_item)
+    finally:
+        backup.close()
+        await app.close()

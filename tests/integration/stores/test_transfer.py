@@ -1,0 +1,120 @@
+"""Whole conversations move between stores, exports and backups without a difference."""
+
+import asyncio
+import io
+import shutil
+import tempfile
+import uuid
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from tests.conversation_strategies import conversations
+from tests.postgres import Server, postgres_server
+from tests.torture import choose_size
+
+from cllm.app import now
+from cllm.core.conversation import StoredConversation
+from cllm.core.ports import Store
+from cllm.stores.registry import open_store
+from cllm.transfer.backup import BackupFile, restore_backup, write_backup
+from cllm.transfer.export_formats import encode_line
+from cllm.transfer.importers.cllm_files import decode_file
+from cllm.transfer.report import ImportReport
+from cllm.transfer.verification import StoreCheck
+from cllm.transfer.writer import ImportWriter
+from cllm.wire.conversation_file.codec import encode_conversation
+
+__all__ = ["postgres_server"]
+SLOW = settings(
+    max_examples=choose_size(25, 500),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+async def add(store: Store, conversation: StoredConversation) -> StoredConversation:
+    report = ImportReport()
+    await ImportWriter(store, report, clock=now).add(conversation)
+    assert (report.imported, report.skipped) == (1, [])
+    return await store.load(conversation.id)
+
+
+@given(conversation=conversations())
+def test_an_export_is_imported_to_the_same_bytes(conversation: StoredConversation) -> None:
+    exported = encode_conversation(conversation)
+    assert encode_conversation(decode_file(exported)) == exported
+    line = encode_line(conversation)
+    assert line.count(b"\n") == 1
+    assert encode_conversation(decode_file(line)) == exported
+
+
+@SLOW
+@given(conversation=conversations())
+def test_a_conversation_moves_through_every_store_to_the_same_bytes(
+    postgres_server: Server, conversation: StoredConversation
+) -> None:
+    async def run(folder: Path) -> None:
+        database = f"move_{uuid.uuid4().hex}"
+        await postgres_server.execute(f"CREATE DATABASE {database}")
+        urls = (
+            f"json:{folder / 'first'}",
+            f"sqlite:{folder / 'a.db'}",
+            postgres_server.url(database),
+            f"json:{folder / 'last'}",
+        )
+        moved = conversation
+        try:
+            for url in urls:
+                store = open_store(url, clock=now)
+                moved = await add(store, moved)
+                check = StoreCheck(store)
+                await check.run()
+                assert (check.count, check.problems) == (1, [])
+                await store.close()
+        finally:
+            await postgres_server.execute(f"DROP DATABASE {database} WITH (FORCE)")
+        first, last = (folder / name / "cats.json" for name in ("first", "last"))
+        assert first.read_bytes() == last.read_bytes()
+        assert first.read_bytes() == encode_conversation(conversation)
+
+    folder = Path(tempfile.mkdtemp())
+    try:
+        asyncio.run(run(folder))
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("scheme", ["json", "sqlite"])
+@SLOW
+@given(one=conversations("one"), two=conversations("two"))
+def test_a_backup_is_restored_completely(
+    scheme: str, one: StoredConversation, two: StoredConversation
+) -> None:
+    async def run(folder: Path) -> None:
+        source = open_store(f"{scheme}:{folder / 'source'}", clock=now)
+        for conversation in (one, two):
+            await add(source, conversation)
+        file = io.BytesIO()
+        manifest, problems = await write_backup(source, file, now=now(), version="1")
+        assert (len(manifest.conversations), problems) == (2, [])
+        for other in ("json", "sqlite"):
+            target = open_store(f"{other}:{folder / f'target-{other}'}", clock=now)
+            backup = BackupFile(file, Path("b.zip"))
+            report = await restore_backup(backup, target, clock=now)
+            assert (report.imported, report.skipped) == (2, [])
+            assert (await restore_backup(backup, target, clock=now)).unchanged == 2
+            check = StoreCheck(target)
+            await check.run()
+            assert (check.count, check.problems) == (2, [])
+            for conversation in (one, two):
+                stored = encode_conversation(await target.load(conversation.id))
+                assert stored == encode_conversation(conversation)
+            await target.close()
+        await source.close()
+
+    folder = Path(tempfile.mkdtemp())
+    try:
+        asyncio.run(run(folder))
+    finally:
+        shutil.rmtree(folder)

@@ -1,0 +1,76 @@
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cllm.app import now
+from cllm.core.conversation import StandingSummary, StoredConversation, Turn
+from cllm.core.message import Message, plain_message
+from cllm.core.ports import PathMatch
+from cllm.stores.json.store import JsonFileStore
+from cllm.stores.memory import MemoryStore
+from cllm.stores.views import build_summary
+from cllm.transfer.verification import StoreCheck, find_problems
+
+pytestmark = pytest.mark.asyncio
+replace = msgspec.structs.replace
+MOMENT = now()
+TURN = Turn(
+    id="t1",
+    place="t1",
+    state="complete",
+    messages=(plain_message("user", "Hello"), plain_message("assistant", "Hi")),
+    started_at=MOMENT,
+    ended_at=MOMENT,
+)
+CATS = StoredConversation(id="cats", created_at=MOMENT, updated_at=MOMENT, turns=(TURN,))
+BROKEN = Message(role="user", raw=b"{")
+EARLIER = MOMENT.replace(year=2020)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({}, None),
+        ({"pins": (3,)}, "a pin refers to a message that does not exist"),
+        ({"summary": StandingSummary(text="x", through=3, tokens=1)}, "its summary ends after"),
+        ({"variants": (TURN,)}, "two turns have the same ID"),
+        ({"turns": (TURN, replace(TURN, id="t2"))}, "are in the same slot"),
+        ({"turns": (replace(TURN, ended_at=EARLIER),)}, "turn t1 ends before it starts"),
+        ({"turns": (replace(TURN, messages=()),)}, "is complete and has no messages"),
+        ({"turns": (replace(TURN, messages=(BROKEN,)),)}, "a copy of it cannot be read"),
+    ],
+)
+async def test_a_problem_has_a_reason(changes: dict[str, Any], problem: str | None) -> None:
+    conversation = replace(CATS, **changes)
+    found = "; ".join(find_problems(conversation, build_summary(conversation)))
+    assert problem in found if problem else found == ""
+
+
+async def test_a_wrong_count_is_a_problem() -> None:
+    summary = replace(build_summary(CATS), message_count=5)
+    assert list(find_problems(CATS, summary)) == ["it has 2 messages instead of 5"]
+
+
+async def test_a_store_is_checked(tmp_path: Path) -> None:
+    store = JsonFileStore(tmp_path, clock=now)
+    await store.add(CATS)
+    (tmp_path / "bad.json").write_text("{", encoding="utf-8")
+    check = StoreCheck(store)
+    await check.run()
+    assert (check.count, check.messages) == (2, 2)
+    (problem,) = check.problems
+    assert "bad.json" in problem
+
+
+async def test_a_conversation_is_found_by_its_digest() -> None:
+    class Forgetful(MemoryStore):
+        async def find_paths(self, *_: Any, **__: Any) -> tuple[PathMatch, ...]:
+            return ()
+
+    store = Forgetful(clock=now)
+    await store.add(CATS)
+    check = StoreCheck(store)
+    await check.run()
+    assert check.problems == ["cats: the path digest of its last message differs."]
