@@ -7,11 +7,13 @@ from tests.message_strategies import NONBLANK_TEXT, messages
 
 from cllm.core.conversation import (
     Branch,
+    Policy,
     StandingSummary,
     StoredConversation,
     SystemRecord,
     Turn,
     TurnFailure,
+    TurnState,
     WindowRecord,
 )
 from cllm.core.message import plain_message
@@ -24,12 +26,14 @@ TIMES = st.integers(0, 10**9).map(lambda number: START + timedelta(microseconds=
 LATER = st.integers(0, 10**9).map(lambda number: START + timedelta(days=1, microseconds=number))
 COUNTS = st.integers(0, 1000)
 USAGES = st.builds(Usage, input=COUNTS, output=COUNTS, cache_read=COUNTS, reasoning=COUNTS)
+STATES: tuple[TurnState, ...] = ("complete", "incomplete", "failed")
+POLICIES: tuple[Policy, ...] = ("captured", "pinned")
 TEXTS = NONBLANK_TEXT.filter(lambda text: "\0" not in text)
 
 
 @st.composite
 def turns(draw: st.DrawFn, turn_id: str, *, place: str | None = None) -> Turn:
-    state = draw(st.sampled_from(["complete", "incomplete", "failed"]))
+    state: TurnState = draw(st.sampled_from(STATES))
     contents = draw(st.lists(messages(), min_size=1, max_size=3))
     failure = TurnFailure(code="interrupted", message="It ended.") if state == "failed" else None
     return Turn(
@@ -58,7 +62,7 @@ def conversations(draw: st.DrawFn, conversation_id: str = "cats") -> StoredConve
         if turn.is_history and draw(st.booleans())
     ]
     count = sum(len(turn.messages) for turn in path)
-    policy = draw(st.sampled_from(["captured", "pinned"]))
+    policy: Policy = draw(st.sampled_from(POLICIES))
     prompt = draw(TEXTS)
     record = SystemRecord(policy=policy, source=draw(st.none() | TEXTS))
     if policy == "pinned":

@@ -198,3 +198,136 @@ def write_claude(path: Path) -> Path:
             "projects.json": [],
         },
     )
+
+
+def write_lines(path: Path, *lines: Any) -> Path:
+    """Write a JSONL file; values that are not bytes are JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    encoded = (line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines)
+    path.write_bytes(b"\n".join(encoded) + b"\n")
+    return path
+
+
+def claude_code_line(
+    key: str, parent: str | None, kind: str, content: Any, **fields: Any
+) -> dict[str, Any]:
+    message = {"role": kind, "content": content, **fields.pop("message", {})}
+    return {
+        "type": kind,
+        "uuid": key,
+        "parentUuid": parent,
+        "sessionId": "5e55",
+        "timestamp": f"2026-01-01T00:00:{ord(key[0]) - 97:02d}.000Z",
+        "cwd": "/work",
+        "version": "2.1.0",
+        "message": message,
+        **fields,
+    }
+
+
+def write_claude_code(folder: Path) -> Path:
+    """A session with a reply of several lines, a tool, a rewound question and a sub-agent."""
+    usage = {"input_tokens": 5, "cache_read_input_tokens": 7, "output_tokens": 3}
+    reply = {"id": "msg_1", "model": "claude-opus-4-8", "usage": usage}
+    thinking = {"type": "thinking", "thinking": "Look.", "signature": "c2ln"}
+    call = {"type": "tool_use", "id": "toolu_1", "name": "Read", "input": {"file_path": "a"}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "Luna"}
+    lines = (
+        {"type": "summary", "summary": "The cat", "leafUuid": "x"},
+        claude_code_line("a", None, "user", "Who is the cat?"),
+        claude_code_line("b", "a", "user", "<caveat>", isMeta=True),
+        claude_code_line("c", "b", "assistant", [thinking], message=reply),
+        claude_code_line("d", "c", "assistant", [call], message=reply),
+        claude_code_line("d", "c", "assistant", [call], message=reply),
+        b'{"type": "user", "uuid',
+        claude_code_line("e", "d", "user", [result], toolUseResult={}),
+        claude_code_line(
+            "f", "e", "assistant", [{"type": "text", "text": "Luna."}],
+            message={**reply, "id": "msg_2"},
+        ),
+        claude_code_line("g", "f", "user", "Why?"),
+        {"type": "file-history-snapshot", "messageId": "m"},
+        claude_code_line("h", "f", "user", "How old?"),
+    )  # fmt: skip
+    write_lines(folder / "-work/5e55.jsonl", *lines)
+    side = {"isSidechain": True, "agentId": "ab12"}
+    write_lines(
+        folder / "-work/5e55/subagents/agent-ab12.jsonl",
+        claude_code_line("a", None, "user", "Search.", **side),
+        claude_code_line("b", "a", "assistant", "Found.", message=reply, **side),
+    )
+    write_lines(folder / "-work/empty.jsonl", {"type": "summary", "summary": "Nothing"})
+    return folder
+
+
+def codex_line(kind: str, **payload: Any) -> dict[str, Any]:
+    return {"timestamp": "2026-02-01T00:00:00.000Z", "type": kind, "payload": payload}
+
+
+def write_codex(folder: Path) -> Path:
+    """A session with reasoning, a tool call and a turn that was rolled back."""
+
+    def message(role: str, text: str) -> dict[str, Any]:
+        kind = "output_text" if role == "assistant" else "input_text"
+        content = [{"type": kind, "text": text}]
+        return codex_line("response_item", type="message", role=role, content=content)
+
+    usage = {"input_tokens": 10, "cached_input_tokens": 4, "output_tokens": 6}
+    return write_lines(
+        folder / "2026/02/01/rollout-2026-02-01T00-00-00-c0de.jsonl",
+        codex_line(
+            "session_meta", id="c0de", cwd="/work", cli_version="0.9",
+            base_instructions={"text": "You are Codex."},
+        ),
+        codex_line("turn_context", model="gpt-5.2-codex", effort="high"),
+        message("developer", "Rules."),
+        message("user", "<environment_context>x</environment_context>"),
+        message("user", "List the files."),
+        codex_line("event_msg", type="user_message", message="List the files."),
+        codex_line(
+            "response_item", type="reasoning",
+            summary=[{"type": "summary_text", "text": "Look"}], encrypted_content="abc",
+        ),
+        codex_line(
+            "response_item", type="function_call", name="shell", arguments="{}", call_id="c1"
+        ),
+        codex_line("response_item", type="function_call_output", call_id="c1", output="a.txt"),
+        message("assistant", "One file."),
+        codex_line("event_msg", type="token_count", info={"last_token_usage": usage}),
+        message("user", "Delete it."),
+        message("assistant", "Done."),
+        codex_line("event_msg", type="thread_rolled_back", num_turns=1),
+        codex_line("response_item", type="strange"),
+        message("user", "Thanks."),
+    )  # fmt: skip
+
+
+def open_webui_chat() -> dict[str, Any]:
+    """A chat with two models, reasoning, an image and an error."""
+    thought = '<details type="reasoning" done="true">\n<summary>Thought</summary>\n> Hm\n</details>'
+    files = [{"type": "image", "url": "data:image/png;base64,aGk="}, {"type": "file", "name": "a"}]
+    messages: dict[str, dict[str, Any]] = {
+        "u1": {"role": "user", "content": "Hello", "timestamp": 1767225600, "files": files},
+        "a1": {
+            "parentId": "u1", "role": "assistant", "content": f"{thought}\nHi", "model": "llama3",
+            "timestamp": 1767225601, "usage": {"prompt_tokens": 3, "completion_tokens": 2},
+        },
+        "a2": {
+            "parentId": "u1", "role": "assistant", "content": "Hey", "model": "qwen3",
+            "timestamp": 1767225602, "info": {"usage": {"input_tokens": 1}},
+        },
+        "u2": {"parentId": "a1", "role": "user", "content": "More", "timestamp": 1767225603},
+        "a3": {
+            "parentId": "u2", "role": "assistant", "content": "", "done": False,
+            "error": {"content": "It failed."}, "timestamp": 1767225604,
+        },
+        "x": {"parentId": "a3", "role": "system", "content": "", "timestamp": 1767225605},
+    }  # fmt: skip
+    chat = {
+        "title": "Greeting",
+        "models": ["llama3", "qwen3"],
+        "system": "Be kind.",
+        "history": {"messages": messages, "currentId": "a3"},
+    }
+    head = {"id": "chat-1", "user_id": "u", "title": "Greeting", "created_at": 1767225600}
+    return {**head, "chat": chat, "updated_at": 1767225700, "archived": True}

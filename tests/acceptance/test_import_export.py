@@ -12,8 +12,11 @@ from tests.import_sources import (
     LLM_FOLDER,
     chatgpt_conversation,
     chatgpt_node,
+    open_webui_chat,
     write_chatgpt,
     write_claude,
+    write_claude_code,
+    write_codex,
     write_zip,
 )
 
@@ -148,3 +151,25 @@ def test_ctrl_c_leaves_whole_conversations(cllm: Cllm, home: Home) -> None:
     assert all(len(json.loads(path.read_bytes())["messages"]) == 2 for path in files)
     report = json.loads(cllm("conversations", "import", str(source), "--json").succeeded().out)
     assert report["conversations"]["unchanged"] == len(files)
+
+
+@every_store
+def test_conversations_move_between_stores(
+    cllm: Cllm, store_url: str, home: Home, tmp_path: Path
+) -> None:
+    write_claude_code(home.work / "projects")
+    write_codex(home.work / "sessions")
+    (home.work / "chats.json").write_text(json.dumps([open_webui_chat()]), encoding="utf-8")
+    sources = ("projects", "sessions", "chats.json")
+    assert import_into(cllm, store_url, *sources)["conversations"]["imported"] == 4
+    other = f"sqlite:{tmp_path / 'other.db'}"
+    move = ("conversations", "move", "--all", "--store")
+    assert cllm(*move, store_url, "--to", other).succeeded().out == (
+        "Moved 5 conversations; 0 failed.\n"
+    )
+    assert cllm("verify", "--store", store_url).succeeded().out.startswith("Checked 0 ")
+    assert cllm("verify", "--store", other).succeeded().out.startswith("Checked 5 ")
+    cllm(*move, other, "--to", store_url, "--copy").succeeded()
+    assert cllm("verify", "--store", store_url).succeeded().out.startswith("Checked 5 ")
+    missing = cllm("conversations", "move", "nope", "--to", other, "--store", store_url)
+    missing.failed_with_one_sentence("nope")

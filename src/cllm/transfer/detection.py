@@ -20,6 +20,9 @@ FORMATS = {
     "chatgpt": "chatgpt",
     "claude-ai": "claude_ai",
     "llm": "llm_logs",
+    "claude-code": "claude_code",
+    "codex": "codex",
+    "open-webui": "open_webui",
     "cllm": "cllm_files",
 }
 """The name of each format and the module that reads it."""

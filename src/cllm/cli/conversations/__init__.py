@@ -51,6 +51,7 @@ COMMANDS = {
         "cllm.cli.conversations.imports:command",
         "Import conversations of other programs, or of another cllm.",
     ),
+    "move": ("cllm.cli.conversations.move:command", "Move conversations to another store."),
     "stats": (
         f"{_PACKAGE}.stats:command",
         "Print the token usage and cost of one conversation, or of all.",

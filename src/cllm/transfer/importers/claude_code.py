@@ -1,0 +1,163 @@
+"""Reads the sessions of Claude Code: a `.jsonl` file, a project, or the folder `projects`.
+
+One reply is several lines with the same message ID. Sessions of sub-agents become side
+conversations.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from cllm.core.conversation import Branch
+from cllm.core.reply import Usage
+from cllm.transfer.archive import Archive, SourceFile
+from cllm.transfer.importers.content import (
+    build_anthropic_message,
+    parse_time,
+    read_count,
+    read_object,
+    read_objects,
+    read_text,
+)
+from cllm.transfer.json_stream import DamagedFileError, decode_object, iter_lines
+from cllm.transfer.message_tree import ImportedConversation, ImportedNode
+from cllm.transfer.report import ImportReport
+
+SOURCE = "claude-code"
+SYNTHETIC = "<synthetic>"
+Line = dict[str, Any]
+
+
+def read_conversations(archive: Archive, report: ImportReport) -> Iterator[ImportedConversation]:
+    for file in archive.files:
+        if not file.base.endswith(".jsonl"):
+            continue
+        lines = list(_read_lines(archive, file, report))
+        if any(line.get("type") in ("user", "assistant") for line in lines):
+            yield _Session(file, lines, report).read()
+        else:
+            report.skip("it has no messages", path=file.name)
+
+
+def _read_lines(archive: Archive, file: SourceFile, report: ImportReport) -> Iterator[Line]:
+    """Yield the lines. A damaged line is reported; the last one may be incomplete."""
+    damaged = 0
+    try:
+        with archive.open(file) as stream:
+            for data in iter_lines(stream):
+                try:
+                    yield decode_object(data)
+                except DamagedFileError:
+                    damaged += 1
+    except DamagedFileError as error:
+        report.skip(str(error), damaged=True, path=file.name)
+    if damaged:
+        report.skip(f"{damaged} damaged lines were left out", damaged=True, path=file.name)
+
+
+class _Session:
+    """One session; `nodes` by the ID of their first line, since lines of one reply are joined."""
+
+    def __init__(self, file: SourceFile, lines: list[Line], report: ImportReport) -> None:
+        self._file = file
+        self._lines = lines
+        self._report = report
+        self._blocks: dict[str, list[Any]] = {}
+        self._first: dict[str, Line] = {}
+        self._last: dict[str, Line] = {}
+        self._parents: dict[str, str | None] = {}
+        self._by_message: dict[str, str] = {}
+        self._joined: dict[str, str] = {}
+
+    def read(self) -> ImportedConversation:
+        seen: set[str] = set()
+        title = None
+        for line in self._lines:
+            kind = read_text(line, "type")
+            title = read_text(line, "customTitle", "aiTitle", "summary") or title
+            key = read_text(line, "uuid")
+            if not key or key in seen:
+                continue
+            seen.add(key)
+            self._add(key, kind, line)
+        nodes = tuple(self._build_node(key) for key in self._first)
+        first = self._lines[0]
+        session = next(filter(None, (read_text(one, "sessionId") for one in self._lines)), "")
+        agent = next(filter(None, (read_text(one, "agentId") for one in self._lines)), "")
+        is_side = bool(agent) and any(one.get("isSidechain") is True for one in self._lines)
+        details = {
+            name: value
+            for name in ("cwd", "gitBranch", "version")
+            if (value := next(filter(None, (read_text(o, name) for o in self._lines)), ""))
+        }
+        return ImportedConversation(
+            source=SOURCE,
+            id=f"{session}/{agent}" if is_side else session or self._file.base,
+            nodes=nodes,
+            title=title,
+            created_at=parse_time(first.get("timestamp")),
+            is_side=is_side,
+            parent=Branch(conversation=session, sequence=0, kind="side") if is_side else None,
+            metadata={SOURCE: details} if details else {},
+        )
+
+    def _add(self, key: str, kind: str, line: Line) -> None:
+        parent = read_text(line, "parentUuid", "logicalParentUuid") or None
+        message = read_object(line, "message")
+        blocks = self._read_blocks(kind, line, message)
+        message_id = read_text(message, "id") if kind == "assistant" else ""
+        earlier = self._by_message.get(message_id) if message_id else None
+        if earlier is not None:
+            self._blocks[earlier] += blocks
+            self._last[earlier] = line
+            self._joined[key] = earlier
+            return
+        if message_id:
+            self._by_message[message_id] = key
+        self._first[key] = self._last[key] = line
+        self._blocks[key] = blocks
+        self._parents[key] = parent
+
+    def _read_blocks(self, kind: str, line: Line, message: Line) -> list[Any]:
+        if kind not in ("user", "assistant"):
+            return []
+        if line.get("isMeta") is True or line.get("isCompactSummary") is True:
+            self._report.skip_message("message that Claude Code added")
+            return []
+        if read_text(message, "model") == SYNTHETIC:
+            self._report.skip_message("notice of Claude Code")
+            return []
+        content = message.get("content")
+        if isinstance(content, str):
+            return [{"type": "text", "text": content}] if content.strip() else []
+        blocks = read_objects(message, "content")
+        return [block for block in blocks if block.get("type") != "text" or block.get("text")]
+
+    def _build_node(self, key: str) -> ImportedNode:
+        line, last = self._first[key], self._last[key]
+        message = read_object(line, "message")
+        role = "assistant" if line.get("type") == "assistant" else "user"
+        blocks = self._blocks[key]
+        parent = self._parents[key]
+        messages = (build_anthropic_message(role, blocks),) if blocks else ()
+        return ImportedNode(
+            id=key,
+            parent=None if parent is None else self._joined.get(parent, parent),
+            messages=messages,
+            at=parse_time(line.get("timestamp")),
+            model=(read_text(message, "model") or None) if role == "assistant" else None,
+            usage=_read_usage(read_object(read_object(last, "message"), "usage")),
+        )
+
+
+def _read_usage(usage: Line) -> Usage | None:
+    if not usage:
+        return None
+    hour = read_count(read_object(usage, "cache_creation"), "ephemeral_1h_input_tokens")
+    written = read_count(usage, "cache_creation_input_tokens")
+    return Usage(
+        input=read_count(usage, "input_tokens"),
+        output=read_count(usage, "output_tokens"),
+        cache_read=read_count(usage, "cache_read_input_tokens"),
+        cache_write=written,
+        cache_write_hour=min(hour, written),
+    )

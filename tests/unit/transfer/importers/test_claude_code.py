@@ -1,0 +1,63 @@
+from pathlib import Path
+
+import pytest
+from tests.import_sources import write_claude_code
+from tests.unit.transfer.conftest import Import, list_all
+
+from cllm.core.message import Thinking, ToolCall, ToolResult
+from cllm.core.ports import Store
+from cllm.core.reply import Usage
+from cllm.wire.convert import parts_of
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_the_lines_of_a_reply_are_one_message(
+    import_file: Import, store: Store, tmp_path: Path
+) -> None:
+    report = await import_file(write_claude_code(tmp_path))
+    cat = (await list_all(store))["The cat"]
+    first, second = cat.turns
+    assert [message.role for message in first.messages] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+    ]
+    thinking, call = parts_of(first.messages[1])
+    assert isinstance(thinking, Thinking)
+    assert thinking.signature == "c2ln"
+    assert isinstance(call, ToolCall)
+    assert isinstance(parts_of(first.messages[2])[0], ToolResult)
+    assert second.messages[0].text == "How old?"
+    assert first.usage == Usage(input=10, output=6, cache_read=14)
+    assert (first.model, cat.source) == ("claude-opus-4-8", "claude-code")
+    assert cat.metadata["claude-code"] == {"cwd": "/work", "version": "2.1.0"}
+    assert (report.imported, report.branches) == (2, 1)
+    assert report.skipped_messages == {"message that Claude Code added": 1}
+
+
+async def test_a_rewound_question_is_a_branch_and_a_sub_agent_a_side_conversation(
+    import_file: Import, store: Store, tmp_path: Path
+) -> None:
+    await import_file(write_claude_code(tmp_path))
+    found = await list_all(store)
+    cat, side = found["The cat"], found["Search."]
+    assert found["Branch of 'The cat'"].turns[-1].messages[0].text == "Why?"
+    assert side.is_side
+    assert side.parent is not None
+    assert (side.parent.conversation, side.parent.kind) == (cat.id, "side")
+    assert side.family == cat.id
+
+
+async def test_damage_is_reported_and_a_second_import_changes_nothing(
+    import_file: Import, store: Store, tmp_path: Path
+) -> None:
+    report = await import_file(write_claude_code(tmp_path))
+    assert [(one.path, one.reason, one.damaged) for one in report.skipped] == [
+        ("-work/5e55.jsonl", "1 damaged lines were left out", True),
+        ("-work/empty.jsonl", "it has no messages", False),
+    ]
+    before = await list_all(store)
+    assert (await import_file(tmp_path)).unchanged == 3
+    assert await list_all(store) == before
