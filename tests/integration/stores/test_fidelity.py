@@ -53,7 +53,6 @@ OF_ALL = {
     *(
         "list_conversations",
         "count_conversations",
-        "list_owners",
         "search",
         "usage",
         "add",

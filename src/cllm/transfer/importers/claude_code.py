@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cllm.core.conversation import Branch
+from cllm.core.message import Role
 from cllm.core.reply import Usage
 from cllm.transfer.archive import Archive, SourceFile
 from cllm.transfer.importers.content import (
@@ -135,7 +136,7 @@ class _Session:
     def _build_node(self, key: str) -> ImportedNode:
         line, last = self._first[key], self._last[key]
         message = read_object(line, "message")
-        role = "assistant" if line.get("type") == "assistant" else "user"
+        role: Role = "assistant" if line.get("type") == "assistant" else "user"
         blocks = self._blocks[key]
         parent = self._parents[key]
         messages = (build_anthropic_message(role, blocks),) if blocks else ()

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
-from cllm.core.message import AnyPart, Image, Text, Thinking
+from cllm.core.message import AnyPart, Image, Message, Text, Thinking
 from cllm.core.reply import Usage
 from cllm.transfer.archive import Archive
 from cllm.transfer.importers.content import (
@@ -106,7 +106,7 @@ def _build(fields: Fields, report: ImportReport) -> Iterator[ImportedConversatio
 def _read_node(key: str, message: Fields, report: ImportReport) -> ImportedNode:
     role = read_text(message, "role")
     parts = _read_parts(role, message, report)
-    messages = ()
+    messages: tuple[Message, ...] = ()
     if role in ("user", "assistant") and parts:
         messages = (build_message("user" if role == "user" else "assistant", parts),)
     else:
