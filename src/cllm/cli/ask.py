@@ -377,7 +377,7 @@ def _build_prompt_text(
     The text is empty only with files or a template.
     """
     piped = None if STANDARD_INPUT in files else _read_piped_text()
-    if prompt is not None and not piped:
+    if prompt is not None and not piped and not has_template:
         _check_word(prompt.strip())
     text = "\n".join(part for part in (prompt, piped) if part)
     if text.strip():

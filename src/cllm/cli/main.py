@@ -42,9 +42,15 @@ COMMANDS = {
 ALIASES = {"c": "conversations"}
 # A prompt of one word is compared with these names; importing the commands would take longer.
 SUB_COMMANDS = {
-    "conversations": ("branch", "delete", "list", "migrate", "show", "stats"),
+    "conversations": (
+        *("archive", "branch", "delete", "diff", "edit", "export", "import", "list", "migrate"),
+        *("move", "pin", "regenerate", "rename", "search", "show", "stats", "tree", "unarchive"),
+        *("undo", "unpin"),
+    ),
     "db": ("adopt", "check", "current", "downgrade", "upgrade"),
-    "models": ("list", "pull", "remove"),
+    "keys": ("list", "remove", "set"),
+    "models": ("default", "list", "pull", "remove"),
+    "templates": ("edit", "list", "show"),
 }
 OTHER_WORDS = {
     "help": "cllm --help",

@@ -22,7 +22,8 @@ class Store:
 
 @pytest.fixture
 def app():
-    return SimpleNamespace(store=Store(), forget=lambda _ref: None)
+    store = Store()
+    return SimpleNamespace(store=store, delete_conversation=store.delete)
 
 
 async def test_nothing_is_deleted_if_one_does_not_exist(app):
