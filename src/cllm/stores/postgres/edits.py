@@ -108,7 +108,7 @@ async def append_turn(
 ) -> None:
     """Add a turn at the end of the path, whose digest is `before`."""
     number = await connection.fetchval(sql.NEXT_NUMBER, conversation.owner, conversation.id)
-    move = TurnMove(number, number, conversation.message_count)
+    move = TurnMove(number, number, conversation.message_count + 1)
     await add_turn(connection, conversation, turn, move, before)
 
 
@@ -160,10 +160,10 @@ async def save_changes(
     for number, turn in diff.changed_turns:
         await connection.execute(sql.UPDATE_TURN, *key, number, *POSTGRES_CODEC.encode_turn(turn))
     if diff.moved_turns:
-        numbers, positions, befores = map(list, zip(*diff.moved_turns, strict=True))
+        numbers, positions, sequences = map(list, zip(*diff.moved_turns, strict=True))
         # Clear all positions first: the index on positions is unique after every statement.
         await connection.execute(sql.CLEAR_POSITIONS, *key, numbers)
-        await connection.execute(sql.UPDATE_POSITIONS, *key, numbers, positions, befores)
+        await connection.execute(sql.UPDATE_POSITIONS, *key, numbers, positions, sequences)
 
 
 async def _find_shared_turns(

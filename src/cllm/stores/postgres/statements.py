@@ -494,8 +494,8 @@ UPDATE turns SET position = NULL
 WHERE {OF_CONVERSATION} AND number = ANY($3::bigint[])
 """
 UPDATE_POSITIONS = f"""
-UPDATE turns SET position = p.position, first_sequence = p.before + 1
-FROM unnest($3::bigint[], $4::bigint[], $5::bigint[]) AS p(number, position, before)
+UPDATE turns SET position = p.position, first_sequence = p.first_sequence
+FROM unnest($3::bigint[], $4::bigint[], $5::bigint[]) AS p(number, position, first_sequence)
 WHERE {OF_CONVERSATION} AND turns.number = p.number
 """
 

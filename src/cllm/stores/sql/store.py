@@ -113,15 +113,11 @@ class StoredTurn(NamedTuple):
 
 
 class TurnMove(NamedTuple):
-    """A turn's new position, after `before` messages of the path; None: off the path."""
+    """A turn's new position and the number of its first message; None: off the path."""
 
     number: int
     position: int | None
-    before: int | None
-
-    @property
-    def first_sequence(self) -> int | None:
-        return None if self.before is None else self.before + 1
+    first_sequence: int | None
 
 
 def number_turns(conversation: StoredConversation) -> list[tuple[Turn, TurnMove]]:
@@ -129,7 +125,7 @@ def number_turns(conversation: StoredConversation) -> list[tuple[Turn, TurnMove]
     moves: list[tuple[Turn, TurnMove]] = []
     before = 0
     for number, turn in enumerate(conversation.turns, 1):
-        moves.append((turn, TurnMove(number, number, before)))
+        moves.append((turn, TurnMove(number, number, before + 1)))
         before += len(turn.messages)
     first = len(moves) + 1
     variants = enumerate(conversation.variants, first)
@@ -185,7 +181,7 @@ def _list_moves(
 ) -> Iterator[tuple[str, TurnMove]]:
     before = conversation.first_sequence - 1
     for turn in conversation.turns:
-        yield turn.id, TurnMove(stored[turn.id].number, positions[turn.place], before)
+        yield turn.id, TurnMove(stored[turn.id].number, positions[turn.place], before + 1)
         before += len(turn.messages)
     for turn in conversation.variants:
         yield turn.id, TurnMove(stored[turn.id].number, None, None)

@@ -209,7 +209,7 @@ def _insert_running_turn(
 ) -> TurnRows:
     key = (conversation.owner, conversation.id)
     total, is_last = conversation.message_count, turn.place == turn.id
-    at = TurnMove(number, *((number, total) if is_last else (None, None)))
+    at = TurnMove(number, *((number, total + 1) if is_last else (None, None)))
     try:
         rows = add_turn(db, key, turn, digest_turn(turn.messages, before), at=at)
     except sqlite3.IntegrityError as error:
@@ -346,7 +346,7 @@ def _write_in_slot(
             lambda conversation: edits.with_finished_variant(conversation, turn.id),
         )
         return edited.message_count
-    _write_turn(db, key, lease, turn, rows, at=TurnMove(rows.number, rows.number, before))
+    _write_turn(db, key, lease, turn, rows, at=TurnMove(rows.number, rows.number, before + 1))
     return before + len(turn.messages)
 
 

@@ -75,7 +75,7 @@ def test_a_chosen_variant_takes_the_position_and_later_messages_are_numbered_aga
     old = conversation()
     new = edits.with_chosen_variant(old, "t2", now=NOW)
     found = diff_conversations(old, new, STORED)
-    assert set(found.moved_turns) == {TurnMove(2, 2, 2), TurnMove(3, None, None), TurnMove(4, 4, 5)}
+    assert set(found.moved_turns) == {TurnMove(2, 2, 3), TurnMove(3, None, None), TurnMove(4, 4, 6)}
     assert (found.deleted_turns, found.changed_turns, found.truncated_turns) == ((), (), ())
 
 
