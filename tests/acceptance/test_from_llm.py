@@ -1,0 +1,79 @@
+"""Every cllm command in the table for users of `llm` runs."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.import_sources import LLM_FOLDER
+
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "from-llm.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| `(llm .*|cat .*)` \| `([^`]*)`.*\|$", re.MULTILINE)
+COMMANDS = [(row[1].replace(r"\|", "|"), row[2].replace(r"\|", "|")) for row in ROW.finditer(PAGE)]
+REPLY = '```\n{"name": "Luna", "age": 3}\n```'
+PICTURE = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c489"
+    "0000000d49444154789c6360000002000001e221bc330000000049454e44ae426082"
+)
+
+
+def test_the_table_has_every_row():
+    rows = [line for line in PAGE.splitlines() if line.startswith("| `")]
+    assert len(COMMANDS) == len(rows) - 1  # the heading
+
+
+@pytest.fixture
+def run_line(home, settings, provider, cllm):
+    """Run a line in a shell; the files that the lines name exist."""
+    openai = {"api_base": provider.url, "api_key": "sk-test-0123456789abcdef"}
+    settings(model="openai/gpt-test", api_base=..., api_key=..., providers={"openai": openai})
+    home.write_old_conversation(
+        "cats", ("user", "My cat is called Luna."), ("assistant", "A fine name.")
+    )
+    for name, text in {
+        "notes.txt": "All is well.",
+        "questions.txt": "One.\nTwo.\n",
+        "openai-key.txt": "sk-test",
+        "translate.yml": "prompt: Translate.",
+    }.items():
+        (home.work / name).write_text(text, encoding="utf-8")
+    (home.work / "picture.png").write_bytes(PICTURE)
+    shutil.copy(LLM_FOLDER / "llm-new.db", home.work / "logs.db")
+    templates = home.path / ".cllm" / "templates"
+    templates.mkdir()
+    (templates / "translate.yml").write_text("prompt: Translate.", encoding="utf-8")
+
+    def run(line: str) -> subprocess.CompletedProcess[str]:
+        path = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+        return subprocess.run(
+            ["sh", "-c", line],
+            cwd=home.work,
+            env=cllm.environment(path),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("line", sorted({ours for _, ours in COMMANDS}))
+def test_our_command_runs(line, run_line, cllm, provider):
+    if re.search(r"(?<!-)-c\b", line):
+        cllm("First.", "--conversation", "cats").succeeded()
+    provider.queue_reply('{"name": "Luna", "age": 3}' if "--schema" in line else REPLY)
+    done = run_line(line)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout.strip() or done.stderr.strip()
+
+
+def test_the_first_command_imports_the_history(run_line):
+    line = next(line.strip(" $") for line in PAGE.splitlines() if line.startswith("    $ "))
+    done = run_line(line)
+    assert done.returncode == 0, done.stderr
+    assert "imported" in (done.stdout + done.stderr).lower()
