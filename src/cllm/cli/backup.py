@@ -12,6 +12,7 @@ from cllm.cli.progress import count_items
 from cllm.cli.trust import open_app
 from cllm.core.errors import UsageError
 from cllm.settings.load import CommandLine
+from cllm.terminal import pluralize
 from cllm.transfer.backup import BackupFile, BackupManifest, write_backup
 from cllm.transfer.output_file import write_atomically
 
@@ -40,8 +41,8 @@ def command(line: CommandLine, *, file: Path, force: bool) -> int:
     for problem in problems:
         output.error(problem)
     output.print_line(
-        f"Saved {len(manifest.conversations)} conversations "
-        f"with {manifest.message_count} messages to {file}."
+        f"Saved {pluralize(len(manifest.conversations), 'conversation')} "
+        f"with {pluralize(manifest.message_count, 'message')} to {file}."
     )
     return EXIT_SOME_FAILED if problems else 0
 

@@ -10,6 +10,7 @@ from cllm.cli.inputs import HelpCommand, store_options
 from cllm.cli.progress import count_items
 from cllm.cli.trust import open_app
 from cllm.settings.load import CommandLine
+from cllm.terminal import pluralize
 from cllm.transfer.backup import BackupFile, restore_backup
 from cllm.transfer.report import ImportReport
 
@@ -37,7 +38,8 @@ def command(line: CommandLine, *, file: Path, merge: bool) -> int:
     for skipped in report.skipped:
         output.error(f"{skipped.name}: {skipped.reason}.")
     output.print_line(
-        f"Restored {report.imported} conversations with {report.messages} messages; "
+        f"Restored {pluralize(report.imported, 'conversation')} "
+        f"with {pluralize(report.messages, 'message')}; "
         f"{report.unchanged} existed, {len(report.skipped)} skipped."
     )
     return EXIT_SOME_FAILED if report.skipped else 0

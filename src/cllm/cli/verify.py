@@ -11,6 +11,7 @@ from cllm.cli.inputs import HelpCommand, store_options
 from cllm.cli.progress import count_items
 from cllm.cli.trust import open_app
 from cllm.settings.load import CommandLine
+from cllm.terminal import pluralize
 from cllm.transfer.backup import BackupFile
 from cllm.transfer.verification import StoreCheck
 
@@ -51,7 +52,8 @@ def command(line: CommandLine, *, file: Path | None, as_json: bool) -> int:
             output.error(problem)
         damaged = f"{len(problems)} damaged" if problems else "all complete"
         output.print_line(
-            f"Checked {conversations} conversations with {messages} messages: {damaged}."
+            f"Checked {pluralize(conversations, 'conversation')} "
+            f"with {pluralize(messages, 'message')}: {damaged}."
         )
     return EXIT_DAMAGED if problems else 0
 

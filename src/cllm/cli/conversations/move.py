@@ -7,6 +7,7 @@ from cllm.cli import completion, output
 from cllm.cli.inputs import HelpCommand, OptionError, store_options
 from cllm.cli.trust import open_app
 from cllm.settings.load import CommandLine
+from cllm.terminal import pluralize
 from cllm.transfer.move import MoveResult, move_conversations
 
 HELP = """Move conversations to another store.
@@ -38,7 +39,9 @@ def command(
     for problem in result.problems:
         output.error(problem)
     verb = "Copied" if is_copy else "Moved"
-    output.print_line(f"{verb} {result.count} conversations; {len(result.problems)} failed.")
+    output.print_line(
+        f"{verb} {pluralize(result.count, 'conversation')}; {len(result.problems)} failed."
+    )
     return EXIT_SOME_FAILED if result.problems else 0
 
 
