@@ -39,7 +39,7 @@ PLAIN = [
     ("conversations", "branch", "demo", "--to", "other"),
     ("conversations", "migrate", "--add-system-prompt", "--dry-run"),
     ("conversations", "--store", "sqlite:cats.db", "list"),
-    ("conversations", "delete", "other"),
+    ("conversations", "delete", "other", "--yes"),
     ("--delete-conversation", "demo"),
     ("chat", "talk"),
     ("chat", "--no-save"),

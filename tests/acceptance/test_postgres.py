@@ -37,7 +37,7 @@ class TestTurns:
         where = ("conversations", "--store", store)
         assert "demo" in cllm(*where, "list").succeeded().out
         cllm(*where, "branch", "demo", "--to", "copy").succeeded()
-        cllm(*where, "delete", "demo").succeeded()
+        cllm(*where, "delete", "demo", "--yes").succeeded()
         assert "echo: My cat is Luna." in cllm(*where, "show", "copy").succeeded().out
 
     def test_an_unreachable_server_is_reported_without_the_password(self, cllm):

@@ -71,7 +71,7 @@ class TestTurns:
         assert "demo" in cllm(*where, "list").succeeded().out
         assert "echo: My cat is Luna." in cllm(*where, "show", "demo").succeeded().out
         cllm(*where, "branch", "demo", "--to", "copy").succeeded()
-        cllm(*where, "delete", "demo").succeeded()
+        cllm(*where, "delete", "demo", "--yes").succeeded()
         assert "echo: My cat is Luna." in cllm(*where, "show", "copy").succeeded().out
         cllm(*where, "show", "demo").failed_with_one_sentence("conversation 'demo' does not exist")
 

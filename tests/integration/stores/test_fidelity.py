@@ -60,6 +60,7 @@ OF_ALL = {
         "count_call",
         "find_paths",
         "list_family",
+        "cancel_turn",
     ),
     "forget_responses",
 }
@@ -150,6 +151,7 @@ async def test_another_owners_id_is_unknown_to_every_operation(store):
     assert await find_messages(store, messages, owner="eve") == ()
     assert [found.id for found in await store.list_family("demo")] == ["demo"]
     assert await store.list_family("demo", owner="eve") == ()
+    assert not await store.cancel_turn("demo", "t1", owner="eve")
     assert await store.load("demo") == before
 
 

@@ -30,6 +30,7 @@ EXAMPLES = (
     "cllm conversations list --source claude-code:compaction --side",
 )
 LIST_COMMAND = "list them with: cllm --list-conversations --store"
+INDENT = "  "
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 AGE = re.compile(r"(\d{1,6})([mhdw])")
 
@@ -119,7 +120,7 @@ def _print_places(app: App, chosen: ListFilter, *, as_json: bool) -> None:
         rows += [{**summary_fields(item), "place": location} for item in page.items]
         if page.items and not as_json:
             output.print_line(f"{location}:")
-            print_summaries(page.items)
+            print_summaries(page.items, indent=INDENT)
     if as_json:
         output.print_json(rows)
     elif not rows:

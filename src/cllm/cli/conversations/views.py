@@ -37,15 +37,16 @@ def parent_fields(parent: Branch) -> dict[str, Any]:
     }
 
 
-def print_summaries(summaries: Sequence[Summary]) -> None:
+def print_summaries(summaries: Sequence[Summary], *, indent: str = "") -> None:
     """Print a list: on a terminal a table that fits its width, elsewhere whole lines."""
     columns = output.terminal_columns()
     if columns is None or not summaries:
-        output.print_lines(align_columns(map(summary_columns, summaries)))
+        lines = align_columns(map(summary_columns, summaries))
+        output.print_lines(f"{indent}{line}" for line in lines)
         return
-    heading, *lines = table_lines(summaries, columns)
-    output.print_styled(output.style(heading, output.DIM))
-    output.print_lines(lines)
+    heading, *rows = table_lines(summaries, columns - len(indent))
+    output.print_styled(output.style(f"{indent}{heading}", output.DIM))
+    output.print_lines(f"{indent}{row}" for row in rows)
 
 
 def summary_columns(summary: Summary) -> tuple[str, ...]:
