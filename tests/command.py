@@ -7,6 +7,8 @@ that has imported cllm where that makes no difference (`tests/forking.py`).
 import contextlib
 import os
 import pty
+import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -27,6 +29,7 @@ from tests.forking import (
 from tests.home import SECRET, Home
 from tests.torture import TORTURE
 
+SHELL_SYNTAX = re.compile(r"[|<>;&$*]")
 COMMAND = (sys.executable, "-m", "cllm")
 START_IN_FULL = (sys.executable, "-m", "cllm.__main__")
 """The same command, never forked."""
@@ -201,6 +204,23 @@ class Cllm:
             )
         out, err = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
         return Result(done.returncode, out, err)
+
+    def run_line(self, line: str, **variables: str) -> Result:
+        """Run a line of the documentation; in a shell only if it needs one."""
+        if not SHELL_SYNTAX.search(line):
+            return self(*shlex.split(line)[1:], env=variables)
+        path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+        done = subprocess.run(
+            ["sh", "-c", line],
+            cwd=self.home.work,
+            env=self.environment({"PATH": path, **variables}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=WAIT,
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
 
     def on_terminal(
         self, *arguments: str, typed: bytes = b"", env: Mapping[str, str | None] | None = None

@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -26,7 +24,7 @@ def test_the_table_has_every_row():
 
 @pytest.fixture
 def run_line(home, settings, provider, cllm):
-    """Run a line in a shell; the files that the lines name exist."""
+    """Run a line; the files that the lines name exist."""
     openai = {"api_base": provider.url, "api_key": "sk-test-0123456789abcdef"}
     settings(model="openai/gpt-test", api_base=..., api_key=..., providers={"openai": openai})
     home.write_old_conversation(
@@ -45,20 +43,7 @@ def run_line(home, settings, provider, cllm):
     templates.mkdir()
     (templates / "translate.yml").write_text("prompt: Translate.", encoding="utf-8")
 
-    def run(line: str) -> subprocess.CompletedProcess[str]:
-        path = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
-        return subprocess.run(
-            ["sh", "-c", line],
-            cwd=home.work,
-            env=cllm.environment(path),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-
-    return run
+    return cllm.run_line
 
 
 @pytest.mark.parametrize("line", sorted({ours for _, ours in COMMANDS}))
@@ -67,13 +52,13 @@ def test_our_command_runs(line, run_line, cllm, provider):
         cllm("First.", "--conversation", "cats").succeeded()
     provider.queue_reply('{"name": "Luna", "age": 3}' if "--schema" in line else REPLY)
     done = run_line(line)
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout.strip() or done.stderr.strip()
+    done.succeeded()
+    assert "Traceback" not in done.err
+    assert done.out.strip() or done.err.strip()
 
 
 def test_the_first_command_imports_the_history(run_line):
     line = next(line.strip(" $") for line in PAGE.splitlines() if line.startswith("    $ "))
     done = run_line(line)
-    assert done.returncode == 0, done.stderr
-    assert "imported" in (done.stdout + done.stderr).lower()
+    done.succeeded()
+    assert "imported" in (done.out + done.err).lower()

@@ -6,8 +6,6 @@ import re
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +13,7 @@ from threading import Thread
 
 import click
 import pytest
+from tests.command import Result
 from tests.fake_provider import closed_port
 from tests.import_sources import LLM_FOLDER, chatgpt_cats, write_zip
 
@@ -167,21 +166,11 @@ def older_database(home, cllm):
 
 @pytest.fixture
 def run_line(world, cllm, request):
-    """Runs a line in a shell, in which `cllm` is the command of this environment."""
+    """Runs an example of the help."""
 
-    def run(line: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(line: str, **variables: str) -> Result:
         prepare(line, world, request)
-        environment = cllm.environment({"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"})
-        return subprocess.run(
-            ["sh", "-c", line],
-            cwd=world.work,
-            env={**environment, **variables},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        return cllm.run_line(line, **variables)
 
     return run
 
@@ -192,15 +181,15 @@ def run_line(world, cllm, request):
 def test_an_example_runs(line, run_line):
     done = run_line(line)
 
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
+    done.succeeded()
+    assert "Traceback" not in done.err
 
 
 @pytest.mark.parametrize("line", [line for line in EXAMPLES if " hf:" in line])
 def test_an_example_with_a_file_of_hugging_face_runs(line, run_line, file_server):
     done = run_line(line, HF_ENDPOINT=file_server)
 
-    assert done.returncode == 0, done.stderr
+    done.succeeded()
 
 
 @pytest.fixture

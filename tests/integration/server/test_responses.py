@@ -201,6 +201,36 @@ async def test_an_older_response_continues_in_a_branch(
     assert fourth["id"][5:37] == conversations[0]
 
 
+async def test_parallel_requests_continue_one_response(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    first = await create(server, "One.")
+    options: list[dict[str, Any]] = [{}, {}, {}, {}, {"background": True}, {"background": True}]
+
+    replies = await asyncio.gather(
+        *(
+            create(server, f"Two {number}.", previous_response_id=first["id"], **more)
+            for number, more in enumerate(options)
+        )
+    )
+
+    assert {one["previous_response_id"] for one in replies} == {first["id"]}
+    conversations = [one["id"][5:37] for one in replies]
+    assert len(set(conversations)) == len(replies)
+    for _ in range(200):
+        states = [await server.get(f"/v1/responses/{one['id']}") for one in replies]
+        if all(one["status"] == "completed" for one in states):
+            break
+        await asyncio.sleep(0.05)
+    assert [one["status"] for one in states] == ["completed"] * len(replies)
+    for number in range(len(options)):
+        bodies = [json.dumps(request.json) for request in provider.requests]
+        sent = [body for body in bodies if f"Two {number}." in body]
+        assert len(sent) == 1
+        assert "One." in sent[0]
+        assert sent[0].count("Two ") == 1
+
+
 async def test_an_unknown_previous_response(server: ServerApp) -> None:
     for unknown in ("resp_" + "0" * 64, "resp_abc", "nothing"):
         error = await create(server, "Hello.", 404, previous_response_id=unknown)

@@ -1,7 +1,8 @@
 """Runs the turn of a decoded request of any protocol; sends the response as JSON or SSE."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -24,6 +25,7 @@ from cllm.server.state import ApiRequest, ServerState
 from cllm.server.turns.headers import (
     CONVERSATION,
     PROVIDER,
+    ContinueResponse,
     RequestHeaders,
     StartConversation,
     read_turn_headers,
@@ -47,6 +49,9 @@ STREAM_HEADERS = {
     "Cache-Control": "no-cache",
     "X-Accel-Buffering": "no",
 }
+
+
+Branch = Callable[[PreparedTurn, ServerState], Awaitable[PreparedTurn]]
 
 
 class BackgroundEncoder(Protocol):
@@ -101,19 +106,30 @@ async def handle_turn(
     finally:
         if task is None:
             await claim.release()
+    branch = _choose_branch(turn_headers) if turn is prepared else None
     if background is not None and not prompt.stream:
-        return await _respond_at_once(request, task, background)
-    may_branch = turn_headers.on_conflict == "branch" and turn is prepared
-    return await _run_and_respond(request, task, may_branch=may_branch)
+        return await _respond_at_once(request, task, background, branch)
+    return await _run_and_respond(request, task, branch)
+
+
+def _choose_branch(turn_headers: RequestHeaders) -> Branch | None:
+    """Return what makes a branch for a turn whose conversation is busy."""
+    if isinstance(turn_headers.mode, ContinueResponse):
+        return partial(_branch_response, turn_headers.mode)
+    return _branch if turn_headers.on_conflict == "branch" else None
 
 
 async def _respond_at_once(
-    request: ApiRequest, task: TurnTask, encoder: BackgroundEncoder
+    request: ApiRequest, task: TurnTask, encoder: BackgroundEncoder, branch: Branch | None
 ) -> Response:
     """Start the turn and return; raise the error of a turn that does not start."""
     try:
         task.start()
         await task.wait_until_started()
+        if isinstance(task.failure, ConversationBusyError) and branch is not None:
+            task = await _replace_busy(request, task, branch)
+            task.start()
+            await task.wait_until_started()
     except BaseException:
         await task.release()
         raise
@@ -147,7 +163,7 @@ async def _claim_request(
     )
 
 
-async def _run_and_respond(request: ApiRequest, task: TurnTask, *, may_branch: bool) -> Response:
+async def _run_and_respond(request: ApiRequest, task: TurnTask, branch: Branch | None) -> Response:
     """A started task releases the claim."""
     response = None
     # A branch replaces the task.
@@ -155,11 +171,9 @@ async def _run_and_respond(request: ApiRequest, task: TurnTask, *, may_branch: b
     try:
         await _run(task)
         if isinstance(task.failure, ConversationBusyError):
-            if not may_branch:
+            if branch is None:
                 raise await _add_running_turn(task.failure, task.prepared)
-            task = task.with_turn(await _branch(task.prepared, request.server))
-            # The busy turn has set it.
-            request.record.outcome = OK
+            task = await _replace_busy(request, task, branch)
             await _run(task)
         response = await _build_response(request, task)
     finally:
@@ -167,6 +181,13 @@ async def _run_and_respond(request: ApiRequest, task: TurnTask, *, may_branch: b
         if response is None:
             await task.release()
     return response
+
+
+async def _replace_busy(request: ApiRequest, task: TurnTask, branch: Branch) -> TurnTask:
+    replaced = task.with_turn(await branch(task.prepared, request.server))
+    # The busy turn has set it.
+    request.record.outcome = OK
+    return replaced
 
 
 async def _run(task: TurnTask) -> None:
@@ -244,6 +265,20 @@ async def _branch(prepared: PreparedTurn, state: ServerState) -> PreparedTurn:
     history = request.storage.client_history
     if history is not None:
         request = request.with_storage(client_history=replace(history, conversation=branch.id))
+    return replace(prepared, public_id=public_id, request=request)
+
+
+async def _branch_response(
+    mode: ContinueResponse, prepared: PreparedTurn, state: ServerState
+) -> PreparedTurn:
+    from cllm.server.turns.previous_response import branch_response  # noqa: PLC0415 - one API
+
+    ref = prepared.request.storage.ref or ""
+    branch = await branch_response(mode, owner=prepared.request.storage.owner, state=state)
+    public_id = (prepared.public_id or "").replace(ref, branch)
+    request = prepared.request.with_storage(
+        ref=branch, expected_count=None, cache_key=state.app.cache_key(branch)
+    )
     return replace(prepared, public_id=public_id, request=request)
 
 

@@ -66,6 +66,15 @@ async def find_history(
     return ResponseHistory(ref=conversation.id, message_count=conversation.message_count)
 
 
+async def branch_response(mode: ContinueResponse, *, owner: str, state: ServerState) -> str:
+    """Return a branch that ends with this response, for a turn whose conversation is busy."""
+    found = await load_response(state.store, mode.response, owner=owner)
+    if found is None:
+        response_id = make_response_id(mode.response.conversation, mode.response.turn)
+        raise previous_response_error(response_id)
+    return await _branch(found, owner=owner, state=state)
+
+
 async def load_response(
     store: Store, key: ResponseKey, *, owner: str, tail: int | None = None
 ) -> StoredResponse | None:
