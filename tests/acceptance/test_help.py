@@ -13,7 +13,7 @@ from threading import Thread
 
 import click
 import pytest
-from tests.command import Result
+from tests.command import Cllm, Result
 from tests.fake_provider import closed_port
 from tests.import_sources import LLM_FOLDER, chatgpt_cats, write_zip
 
@@ -165,7 +165,7 @@ def older_database(home, cllm):
 
 
 @pytest.fixture
-def run_line(world, cllm, request):
+def run_line(world, cllm: Cllm, request):
     """Runs an example of the help."""
 
     def run(line: str, **variables: str) -> Result:
