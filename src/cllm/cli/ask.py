@@ -18,7 +18,7 @@ from cllm.cli.inputs import (
     conversations_path_option,
     current_environment,
     is_interactive,
-    piped_input,
+    read_piped_text,
     store_option,
     system_file_option,
     trust_option,
@@ -30,14 +30,12 @@ from cllm.settings.cllmfile import FILE_NAME
 from cllm.settings.layers import CommandLine, list_config_names
 from cllm.settings.sections import MAX_VERBOSITY
 from cllm.settings.variables import Value, parse_variable
-from cllm.terminal import decode_input
 
 AUTOMATIC = "\0automatic"
 SCHEMA_OPTIONS = ("schema", "json_schema", "json_schema_file")
 STANDARD_INPUT = "-"
 # Whether the prompt follows `--`.
 LITERAL = "cllm.literal"
-MAX_INPUT_BYTES = 64 * 1024 * 1024
 REF: dict[str, Any] = {"metavar": "ID", "shell_complete": completion.complete_conversations}
 SETTINGS = (
     *("model", "temperature", "max_tokens", "stream", "store", "conversations_path", "log_file"),
@@ -376,7 +374,7 @@ def _build_prompt_text(
 
     The text is empty only with files or a template.
     """
-    piped = None if STANDARD_INPUT in files else _read_piped_text()
+    piped = None if STANDARD_INPUT in files else read_piped_text()
     if prompt is not None and not piped and not has_template:
         _check_word(prompt.strip())
     text = "\n".join(part for part in (prompt, piped) if part)
@@ -398,23 +396,3 @@ def _check_word(prompt: str) -> None:
         from cllm.cli.command_words import check_word
 
         check_word(prompt)
-
-
-def _read_piped_text() -> str | None:
-    piped = piped_input()
-    if piped is None:
-        return None
-    try:
-        data = piped.read(MAX_INPUT_BYTES + 1)
-    except OSError:
-        return None
-    if len(data) > MAX_INPUT_BYTES:
-        raise UsageError(f"Standard input is larger than {MAX_INPUT_BYTES} bytes; send less.")
-    text, warning = decode_input(data)
-    if "\0" in text:
-        raise UsageError(
-            "Standard input is not text; send text, or attach an image or a PDF with --attach -."
-        )
-    if warning is not None:
-        output.note(warning)
-    return text.removesuffix("\n")

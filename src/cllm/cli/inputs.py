@@ -16,6 +16,7 @@ from cllm.history.system_prompt import GivenPrompt
 from cllm.settings.load import CommandLine, Environment
 
 NO_PROMPT = "No prompt provided. Use 'cllm --help' for usage."
+MAX_INPUT_BYTES = 64 * 1024 * 1024
 MAX_SYSTEM_BYTES = 16 * 1024 * 1024
 WIDE_HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 PATH = click.Path(path_type=Path)
@@ -144,6 +145,30 @@ def piped_input() -> BinaryIO | None:
     if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
         return None
     return sys.stdin.buffer
+
+
+def read_piped_text() -> str | None:
+    """The text of standard input; None if it is a terminal."""
+    from cllm.cli import output
+    from cllm.terminal import decode_input
+
+    piped = piped_input()
+    if piped is None:
+        return None
+    try:
+        data = piped.read(MAX_INPUT_BYTES + 1)
+    except OSError:
+        return None
+    if len(data) > MAX_INPUT_BYTES:
+        raise UsageError(f"Standard input is larger than {MAX_INPUT_BYTES} bytes; send less.")
+    text, warning = decode_input(data)
+    if "\0" in text:
+        raise UsageError(
+            "Standard input is not text; send text, or attach an image or a PDF with --attach -."
+        )
+    if warning is not None:
+        output.note(warning)
+    return text.removesuffix("\n")
 
 
 def command_line(options: Mapping[str, Any], values: Mapping[str, Any], **more: Any) -> CommandLine:

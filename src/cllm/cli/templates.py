@@ -1,8 +1,6 @@
 """`cllm templates`: lists, prints and edits templates."""
 
 import os
-import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -49,8 +47,6 @@ prompt: |
 variables:
   language: English
 """
-EDITORS = ("VISUAL", "EDITOR")
-DEFAULT_EDITOR = "vi"
 LOCAL_FOLDER = ".cllm"
 
 
@@ -142,26 +138,23 @@ def _first_content(name: str, path: Path) -> bytes:
 
 
 def _open_editor(path: Path, content: bytes, *, is_own: bool) -> None:
+    """Edit the content; invalid content is saved as a draft, with which the next edit starts."""
     if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError("No terminal; pass the content: cllm templates edit NAME < FILE")
-    environment = current_environment().environment
-    editor = next((environment[name] for name in EDITORS if environment.get(name)), DEFAULT_EDITOR)
-    make_folder(path.parent)
     draft = path.with_name(f".{path.name}.draft{SUFFIX}")
-    if not draft.exists():
-        write_file(draft.parent, draft.name, content)
+    if draft.exists():
+        content = draft.read_bytes()
+    old = content.decode("utf-8", "replace")
     try:
-        done = subprocess.run([*shlex.split(editor), str(draft)], check=False)
-    except (OSError, ValueError) as error:
-        draft.unlink(missing_ok=True)
-        raise UsageError(f"Cannot start the editor '{editor}'; set EDITOR.") from error
-    if done.returncode != 0:
-        raise UsageError(f"The editor failed; your changes are in {draft}.")
+        edited = click.edit(old, extension=SUFFIX, require_save=False)
+    except click.ClickException as error:
+        raise UsageError(f"{error.message}; set EDITOR.") from error
     try:
-        _replace(path, draft.read_bytes(), is_own=is_own)
+        _replace(path, (edited or "").encode(), is_own=is_own)
     except CllmError as error:
+        write_file(draft.parent, draft.name, (edited or "").encode())
         raise UsageError(f"{error} Nothing is saved; your changes are in {draft}.") from error
-    draft.unlink()
+    draft.unlink(missing_ok=True)
 
 
 def _replace(path: Path, content: bytes, *, is_own: bool) -> None:

@@ -10,11 +10,10 @@ from cllm.cli.ask import (
     AUTOMATIC,
     _build_prompt_text,
     _command_line,
-    _read_piped_text,
     _split_prompt_and_ref,
     command,
 )
-from cllm.cli.inputs import NO_PROMPT
+from cllm.cli.inputs import NO_PROMPT, read_piped_text
 from cllm.core.errors import InvalidIdError, UsageError
 
 
@@ -70,7 +69,7 @@ def test_binary_input_is_an_error(pipe):
     pipe(b"a\0b")
 
     with pytest.raises(UsageError, match="--attach -"):
-        _read_piped_text()
+        read_piped_text()
 
 
 def parse(*arguments: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import msgspec
 from cllm.app import App, build_new_conversation, new_conversation_id, new_id, now, run_coroutine
 from cllm.cli import completion, output
 from cllm.cli.confirmation import confirm_change
-from cllm.cli.inputs import HelpCommand, OptionError, piped_input, store_options, yes_option
+from cllm.cli.inputs import HelpCommand, OptionError, read_piped_text, store_options, yes_option
 from cllm.cli.main import EXIT_ERROR
 from cllm.cli.trust import open_app
 from cllm.core.errors import UsageError
@@ -20,7 +20,7 @@ from cllm.engine.edits import (
     require_last_turn,
 )
 from cllm.settings.load import CommandLine
-from cllm.terminal import decode_input, one_line
+from cllm.terminal import one_line
 
 UNDO_HELP = """Delete the last turn permanently.
 
@@ -149,7 +149,7 @@ def _with_model(line: CommandLine, model: str | None) -> CommandLine:
 
 def _read_text(text: str | None, old: str) -> str:
     """The new text: the argument, standard input, or what the user writes in an editor."""
-    new = _read_piped() if text is None else text
+    new = read_piped_text() or None if text is None else text
     if new is None and sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
         try:
             new = click.edit(old, extension=".md")
@@ -160,16 +160,3 @@ def _read_text(text: str | None, old: str) -> str:
     if new is None or not new.strip():
         raise OptionError("The new text is missing; write it after the number of the message.")
     return new.rstrip("\n")
-
-
-def _read_piped() -> str | None:
-    piped = piped_input()
-    if piped is None:
-        return None
-    try:
-        data = piped.read(MAX_INPUT_BYTES + 1)
-    except OSError:
-        return None
-    if len(data) > MAX_INPUT_BYTES:
-        raise UsageError(f"Standard input is larger than {MAX_INPUT_BYTES} bytes; send less.")
-    return decode_input(data)[0] or None

@@ -51,7 +51,7 @@ STREAM_HEADERS = {
 }
 
 
-Branch = Callable[[PreparedTurn, ServerState], Awaitable[PreparedTurn]]
+MakeBranch = Callable[[PreparedTurn, ServerState], Awaitable[PreparedTurn]]
 
 
 class BackgroundEncoder(Protocol):
@@ -112,7 +112,7 @@ async def handle_turn(
     return await _run_and_respond(request, task, branch)
 
 
-def _choose_branch(turn_headers: RequestHeaders) -> Branch | None:
+def _choose_branch(turn_headers: RequestHeaders) -> MakeBranch | None:
     """Return what makes a branch for a turn whose conversation is busy."""
     if isinstance(turn_headers.mode, ContinueResponse):
         return partial(_branch_response, turn_headers.mode)
@@ -120,7 +120,7 @@ def _choose_branch(turn_headers: RequestHeaders) -> Branch | None:
 
 
 async def _respond_at_once(
-    request: ApiRequest, task: TurnTask, encoder: BackgroundEncoder, branch: Branch | None
+    request: ApiRequest, task: TurnTask, encoder: BackgroundEncoder, branch: MakeBranch | None
 ) -> Response:
     """Start the turn and return; raise the error of a turn that does not start."""
     try:
@@ -163,7 +163,9 @@ async def _claim_request(
     )
 
 
-async def _run_and_respond(request: ApiRequest, task: TurnTask, branch: Branch | None) -> Response:
+async def _run_and_respond(
+    request: ApiRequest, task: TurnTask, branch: MakeBranch | None
+) -> Response:
     """A started task releases the claim."""
     response = None
     # A branch replaces the task.
@@ -183,7 +185,7 @@ async def _run_and_respond(request: ApiRequest, task: TurnTask, branch: Branch |
     return response
 
 
-async def _replace_busy(request: ApiRequest, task: TurnTask, branch: Branch) -> TurnTask:
+async def _replace_busy(request: ApiRequest, task: TurnTask, branch: MakeBranch) -> TurnTask:
     replaced = task.with_turn(await branch(task.prepared, request.server))
     # The busy turn has set it.
     request.record.outcome = OK
