@@ -170,7 +170,7 @@ class StoredConversation(msgspec.Struct, frozen=True, kw_only=True):
 
     `family` is the same for a conversation and its branches: the ID of the first one, or the key of
     a client's session. None is the conversation's own ID. `source` is the client that it was
-    recorded from. A side conversation is work that an agent does beside a conversation; its
+    recorded from. A side conversation is work of an agent that is not part of its conversation; its
     `path_start` is the digest of the parent's messages that were sent before its own.
     """
 
