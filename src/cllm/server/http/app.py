@@ -24,8 +24,9 @@ from cllm.server.http.errors import (
 from cllm.server.http.metrics import Metrics
 from cllm.server.http.middleware import RequestMiddleware, read_host_rules
 from cllm.server.http.request_log import log_in_thread
-from cllm.server.http.routes import OPENAI_ID, ROUTES, HttpRoute
+from cllm.server.http.routes import OPENAI_ID, PAGE_ROUTES, ROUTES, HttpRoute
 from cllm.server.http.tracing import find_span_starter
+from cllm.server.page.errors import page_error_response
 from cllm.server.state import ApiRequest, ServerState
 from cllm.server.turns.registry import delete_expired_events
 from cllm.wire.errors import MalformedError
@@ -42,6 +43,7 @@ ERROR_ENCODERS = {
     "openai": openai_error_response,
     "anthropic": anthropic_error_response,
     "responses": responses_error_response,
+    "page": page_error_response,
 }
 
 
@@ -103,7 +105,7 @@ def build_app(state: ServerState) -> Starlette:
     api_keys = load_api_keys(state.settings.keys)
     routes = [
         Route(path, endpoint, methods=[row.method])
-        for row in ROUTES
+        for row in (*ROUTES, *PAGE_ROUTES)
         for endpoint in [Endpoint(row, state, api_keys)]
         for path in (row.path, *row.aliases)
     ]

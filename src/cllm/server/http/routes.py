@@ -4,8 +4,8 @@ from typing import Literal
 
 import msgspec
 
-Protocol = Literal["openai", "anthropic", "responses", "either"]
-"""`either`: Anthropic's if the request has the header `anthropic-version`."""
+Protocol = Literal["openai", "anthropic", "responses", "either", "page"]
+"""`either`: Anthropic's if the request has the header `anthropic-version`. `page`: HTML."""
 Access = Literal["anyone", "caller", "admin"]
 """Who may call a route: everybody, or callers with an API key if keys are configured.
 
@@ -123,3 +123,14 @@ ROUTES = (
     HttpRoute("GET", "/openapi.json", "openapi.description:get_description", "anyone"),
     HttpRoute("GET", "/docs", "openapi.page:get_docs", "anyone"),
 )
+
+PAGE_ROUTES = (
+    HttpRoute("GET", "/static/{name}", "page.static_files:get_static_file", "anyone", "page"),
+    HttpRoute("GET", "/", "page.pages:show_list", "caller", "page"),
+    HttpRoute("GET", "/search", "page.pages:show_search", "caller", "page"),
+    HttpRoute("GET", "/usage", "page.pages:show_usage", "caller", "page"),
+    HttpRoute("GET", "/c/{conversation_id}", "page.pages:show_conversation", "caller", "page"),
+    HttpRoute("GET", "/c/{conversation_id}/t/{turn_id}", "page.pages:show_turn", "caller", "page"),
+    HttpRoute("POST", "/render", "page.markdown:render_block", "caller", "page"),
+)
+"""The routes of the web page. They return HTML and are not part of the API."""

@@ -1,0 +1,74 @@
+"""The endpoints of the web page. Each returns HTML: the whole page, or with `part` one column.
+
+Without scripts a person can read, search and page; the modules in `static` request parts.
+"""
+
+from starlette.responses import Response
+
+from cllm.server.page.conversation import render_conversation
+from cllm.server.page.conversation_list import render_list, render_rows
+from cllm.server.page.inspector import render_inspector
+from cllm.server.page.layout import html_response, render_page
+from cllm.server.page.texts import TEXTS
+from cllm.server.page.usage import render_usage
+from cllm.server.page.welcome import render_welcome
+from cllm.server.state import ApiRequest
+
+
+async def show_list(request: ApiRequest) -> Response:
+    """GET /."""
+    match request.query_params.get("part"):
+        case "rows":
+            return html_response(await render_rows(request))
+        case "list":
+            return html_response(await render_list(request))
+        case "main":
+            return html_response(await render_welcome(request))
+    return html_response(
+        render_page(
+            title=TEXTS["conversations"],
+            view="list",
+            list_column=await render_list(request),
+            main=await render_welcome(request),
+        )
+    )
+
+
+async def show_search(request: ApiRequest) -> Response:
+    """GET /search: the list column has the results."""
+    return await show_list(request)
+
+
+async def show_usage(request: ApiRequest) -> Response:
+    """GET /usage."""
+    main = await render_usage(request)
+    if request.query_params.get("part") == "main":
+        return html_response(main)
+    return html_response(
+        render_page(
+            title=TEXTS["usage"], view="usage", list_column=await render_list(request), main=main
+        )
+    )
+
+
+async def show_conversation(request: ApiRequest) -> Response:
+    """GET /c/{conversation_id}."""
+    if request.query_params.get("part") == "inspector":
+        return html_response(await render_inspector(request))
+    title, main = await render_conversation(request)
+    if request.query_params.get("part") == "main":
+        return html_response(main, title=title)
+    return html_response(
+        render_page(
+            title=title,
+            view="conversation",
+            list_column=await render_list(request),
+            main=main,
+            inspector=await render_inspector(request),
+        )
+    )
+
+
+async def show_turn(request: ApiRequest) -> Response:
+    """GET /c/{conversation_id}/t/{turn_id}: the conversation at one turn."""
+    return await show_conversation(request)
