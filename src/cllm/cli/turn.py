@@ -28,7 +28,7 @@ from cllm.cli.inputs import NO_PROMPT, OptionError, current_environment
 from cllm.cli.main import EXIT_INTERRUPTED
 from cllm.cli.progress import Progress
 from cllm.cli.trust import load_trusted_settings
-from cllm.core.conversation import Policy
+from cllm.core.conversation import SHELL_SOURCE, Policy
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Text, plain_message
 from cllm.core.ports import Lease
@@ -195,7 +195,9 @@ def _build_request(app: App, options: AskOptions) -> TurnRequest:
         storage=TurnStorage(
             ref=ref,
             cache_key=app.cache_key(ref) if ref and is_saved else None,
-            create=build_new_conversation(ref, model=app.model) if ref and is_saved else None,
+            create=build_new_conversation(ref, model=app.model, source=SHELL_SOURCE)
+            if ref and is_saved
+            else None,
             read_only=not is_saved,
             system=options.policy,
             window=None if ref is None else app.window_for,

@@ -16,6 +16,8 @@ from cllm.core.reply import Usage
 LOCAL_OWNER = "local"
 ITEMS_SOURCE = "openai-conversations"
 """The source of conversations whose client adds the messages itself."""
+SHELL_SOURCE, CHAT_SOURCE = "shell", "chat"
+"""The sources of conversations that a person starts with `cllm` and `cllm chat`."""
 CONTEXT_START = re.compile(r"(?:\A|\n\n)--- Context(?: Error)?:")
 CONTEXT_MARKER = re.compile(r"--- Context(?: Error)?:")
 CONTEXT_END = "--- End Context ---"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from cllm.app import App, new_conversation_id, new_id, now
-from cllm.core.conversation import StoredConversation, Turn, check_id
+from cllm.core.conversation import CHAT_SOURCE, StoredConversation, Turn, check_id
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Message, Text, plain_message
 from cllm.core.notice import Notice
@@ -181,7 +181,9 @@ class Chat:
             storage=TurnStorage(
                 ref=self.ref,
                 cache_key=self.app.cache_key(self.ref) if self.options.is_saved else None,
-                create=NewConversation(id=self.ref, model=self.model, title=self.title),
+                create=NewConversation(
+                    id=self.ref, model=self.model, title=self.title, source=CHAT_SOURCE
+                ),
                 window=lambda model: self.options.window or self.app.window_for(model),
                 on_interrupt="discard" if settings.on_interrupt == "discard" else "keep",
             ),

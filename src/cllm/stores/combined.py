@@ -29,6 +29,7 @@ from cllm.core.ports import (
     NewConversation,
     Opening,
     OpeningStore,
+    Overview,
     Page,
     PathMatch,
     Store,
@@ -223,6 +224,12 @@ class CombinedStore:
     async def count_conversations(self, **options: Any) -> int:
         counts = await self._read_both(lambda store: store.count_conversations(**options))
         return sum(counts)
+
+    async def read_overviews(
+        self, ids: Sequence[str], *, owner: str = LOCAL_OWNER
+    ) -> dict[str, Overview]:
+        own, *other = await self._read_both(lambda store: store.read_overviews(ids, owner=owner))
+        return {**(other[0] if other else {}), **own}
 
     async def search(self, query: str, *, limit: int = 20, offset: int = 0, **options: Any) -> Hits:
         count = min(limit + max(offset, 0), sys.maxsize)

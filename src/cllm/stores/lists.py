@@ -2,15 +2,28 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import chain
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 
 from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary
+from cllm.core.errors import StoreError
 from cllm.core.notice import Notice
-from cllm.core.ports import ArchiveFilter, CallRecord, Hits, Page, UsageBy, UsageSum
+from cllm.core.ports import (
+    ArchiveFilter,
+    CallRecord,
+    Hits,
+    Origin,
+    Overview,
+    Page,
+    Tail,
+    UsageBy,
+    UsageSum,
+)
+from cllm.stores.overviews import build_overview, find_origin, lower_ascii
 from cllm.stores.pagination import build_page, matches_filter
 from cllm.stores.search import (
     MAX_RANKED,
@@ -40,6 +53,9 @@ class NewestMatches(msgspec.Struct, frozen=True, kw_only=True):
 class ScannedLists(ABC):
     """Reads every conversation for each list, search and sum."""
 
+    _unnamed_origin: ClassVar[Origin] = "client"
+    """The origin of conversations without a source."""
+
     @abstractmethod
     async def _summaries(self, owner: str) -> tuple[Iterable[Summary], tuple[Notice, ...]]:
         """All conversations, and a notice for each unreadable one."""
@@ -49,6 +65,11 @@ class ScannedLists(ABC):
         self, owner: str, work: Callable[[Iterable[StoredConversation]], T]
     ) -> tuple[T, tuple[Notice, ...]]:
         """Apply `work` to all conversations; a notice for each unreadable one."""
+
+    @abstractmethod
+    async def load(
+        self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
+    ) -> StoredConversation: ...
 
     def _calls(self, owner: str) -> Iterable[CallRecord]:  # noqa: ARG002 - most have none
         """Calls that belong to no conversation."""
@@ -61,13 +82,18 @@ class ScannedLists(ABC):
         archive_filter: ArchiveFilter = "active",
         source: str | None = None,
         side: bool = False,
+        model: str | None = None,
+        since: datetime | None = None,
+        origin: Origin | None = None,
         limit: int = 100,
         cursor: str | None = None,
         offset: int = 0,
     ) -> Page:
         summaries, notices = await self._summaries(owner)
         return build_page(
-            _select(summaries, source, side=side),
+            self._select(
+                summaries, source=source, side=side, model=model, since=since, origin=origin
+            ),
             archive_filter=archive_filter,
             limit=limit,
             cursor=cursor,
@@ -82,10 +108,24 @@ class ScannedLists(ABC):
         archive_filter: ArchiveFilter = "active",
         source: str | None = None,
         side: bool = False,
+        model: str | None = None,
+        since: datetime | None = None,
+        origin: Origin | None = None,
     ) -> int:
         summaries, _ = await self._summaries(owner)
-        listed = _select(summaries, source, side=side)
+        listed = self._select(
+            summaries, source=source, side=side, model=model, since=since, origin=origin
+        )
         return sum(matches_filter(summary, archive_filter) for summary in listed)
+
+    async def read_overviews(
+        self, ids: Sequence[str], *, owner: str = LOCAL_OWNER
+    ) -> dict[str, Overview]:
+        overviews = {}
+        for one in ids:
+            with suppress(StoreError):
+                overviews[one] = build_overview(await self.load(one, owner=owner))
+        return overviews
 
     async def search(
         self,
@@ -127,8 +167,23 @@ class ScannedLists(ABC):
 
         return (await self._scan(owner, add))[0]
 
-
-def _select(summaries: Iterable[Summary], source: str | None, *, side: bool) -> Iterator[Summary]:
-    for summary in summaries:
-        if source in (None, summary.source) and (side or not summary.is_side):
-            yield summary
+    def _select(
+        self,
+        summaries: Iterable[Summary],
+        *,
+        source: str | None,
+        side: bool,
+        model: str | None,
+        since: datetime | None,
+        origin: Origin | None,
+    ) -> Iterator[Summary]:
+        part = None if model is None else lower_ascii(model)
+        for summary in summaries:
+            if (
+                source in (None, summary.source)
+                and (side or not summary.is_side)
+                and (part is None or part in lower_ascii(summary.model or ""))
+                and (since is None or summary.updated_at >= since)
+                and origin in (None, find_origin(summary.source, self._unnamed_origin))
+            ):
+                yield summary

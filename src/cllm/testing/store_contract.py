@@ -19,6 +19,7 @@ from cllm.testing.store_harness import (
     start,
     texts,
 )
+from cllm.testing.store_lists import ListContract
 from cllm.testing.store_openings import OpeningContract
 from cllm.testing.store_paths import FamilyContract, FoundPathContract
 from cllm.testing.store_persistence import PersistenceContract
@@ -48,6 +49,7 @@ class StoreContract(
     PersistenceContract,
     VariantContract,
     BranchContract,
+    ListContract,
     SearchContract,
     WindowContract,
     FoundPathContract,

@@ -60,6 +60,7 @@ OF_ALL = {
         "count_call",
         "find_paths",
         "list_family",
+        "read_overviews",
         "cancel_turn",
     ),
     "forget_responses",

@@ -13,7 +13,6 @@ from cllm.cli import completion, output
 from cllm.cli.conversations.views import print_summaries, summary_fields
 from cllm.cli.inputs import HelpCommand, OptionError, json_option, store_options
 from cllm.cli.trust import open_app
-from cllm.core.conversation import Summary
 from cllm.core.ports import ArchiveFilter, Page, Store
 from cllm.settings.load import CommandLine
 from cllm.stores.registry import store_location
@@ -49,11 +48,6 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
     def is_empty(self) -> bool:
         """Whether every conversation is listed, up to the limit."""
         return self == ListFilter(limit=self.limit, side=self.side)
-
-    def matches(self, summary: Summary) -> bool:
-        model = (summary.model or "").casefold()
-        is_new = self.since is None or summary.updated_at >= self.since
-        return is_new and (self.model is None or self.model.casefold() in model)
 
 
 @click.command(cls=HelpCommand, name="list", help=HELP, examples=EXAMPLES)
@@ -129,16 +123,14 @@ def _print_places(app: App, chosen: ListFilter, *, as_json: bool) -> None:
 
 async def read_list(store: Store, chosen: ListFilter) -> Page:
     """Read the conversations that match, newest first."""
-    is_filtered = chosen.model is not None or chosen.since is not None
-    limit = sys.maxsize if chosen.limit is None else chosen.limit
-    page = await store.list_conversations(
+    return await store.list_conversations(
         archive_filter=chosen.archive_filter,
         source=chosen.source,
         side=chosen.side,
-        limit=sys.maxsize if is_filtered else limit,
+        model=chosen.model,
+        since=chosen.since,
+        limit=sys.maxsize if chosen.limit is None else chosen.limit,
     )
-    items = tuple(filter(chosen.matches, page.items))[:limit]
-    return msgspec.structs.replace(page, items=items)
 
 
 def _explain_empty_list(app: App, chosen: ListFilter) -> None:

@@ -26,6 +26,9 @@ Tail = int | Literal["window"] | None
 """What is loaded: the fewest newest turns with at least this many messages, what the next window
 can need (everything from the start of the last window, and pinned messages), or everything."""
 UsageBy = Literal["day", "model"]
+Origin = Literal["shell", "chat", "client"]
+"""The interface that started a conversation, from its source. Without a source it is `client` in a
+database, and `shell` in a folder of files."""
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +94,20 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[Summary, ...]
     notices: tuple[Notice, ...] = ()
     next_cursor: str | None = None
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a list shows of a conversation in addition to its summary.
+
+    `last_line` is the start of the last message on one line. `tokens`, `cost` (None if no price is
+    known) and `unpriced` are those of all turns and variants. `state` is that of the newest turn.
+    """
+
+    last_line: str = ""
+    tokens: int = 0
+    cost: float | None = None
+    unpriced: int = 0
+    state: TurnState | None = None
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,13 +286,17 @@ class Store(Protocol):
         archive_filter: ArchiveFilter = "active",
         source: str | None = None,
         side: bool = False,
+        model: str | None = None,
+        since: datetime | None = None,
+        origin: Origin | None = None,
         limit: int = 100,
         cursor: str | None = None,
         offset: int = 0,
     ) -> Page:
         """Return summaries, newest first: after `cursor`, or without the `offset` newest.
 
-        `source`: only those of this source. `side`: also side conversations.
+        Only those of this `source`, whose model contains `model` (in any case of ASCII letters),
+        updated from `since` on, of this `origin`. `side`: also side conversations.
         """
         ...
 
@@ -286,8 +307,17 @@ class Store(Protocol):
         archive_filter: ArchiveFilter = "active",
         source: str | None = None,
         side: bool = False,
+        model: str | None = None,
+        since: datetime | None = None,
+        origin: Origin | None = None,
     ) -> int:
         """Return the number of conversations in all pages."""
+        ...
+
+    async def read_overviews(
+        self, ids: Sequence[str], *, owner: str = LOCAL_OWNER
+    ) -> dict[str, Overview]:
+        """Return overviews by conversation ID; an unknown or unreadable one is left out."""
         ...
 
     async def list_owners(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from cllm.core.errors import StoreUnavailableError
 from cllm.core.notice import Notice
 from cllm.core.ports import Hits, Page
 from cllm.server.api.conversation_ref import StoreRef, find_store, hide_paths
-from cllm.server.http.parameters import ListQuery, SearchQuery, StoreName
+from cllm.server.http.parameters import ListQuery, SearchQuery, StoreName, read_timestamp
 from cllm.server.state import ApiRequest
 from cllm.stores.merged_lists import merge_hits, merge_pages
 from cllm.stores.pagination import decode_cursor, format_cursor
@@ -63,6 +63,9 @@ async def list_page(request: ApiRequest, query: ListQuery) -> tuple[Page, int]:
         "archive_filter": query.archive_filter,
         "source": query.source,
         "side": query.side,
+        "model": query.model,
+        "since": read_timestamp(query.since, field="since"),
+        "origin": query.origin,
     }
 
     async def read_page(ref: StoreRef) -> Page:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from cllm.core.conversation import MAX_TITLE_LENGTH, Policy, check_title
 from cllm.core.errors import InvalidTextError
-from cllm.core.ports import ArchiveFilter, UsageBy
+from cllm.core.ports import ArchiveFilter, Origin, UsageBy
 from cllm.server.http.errors import ApiError
 from cllm.server.http.limits import read_body
 from cllm.server.state import ApiRequest
@@ -54,6 +54,7 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     """`cursor` is the `next_cursor` of the previous page; `offset` then counts from there.
 
     `source` selects the conversations recorded from a client; `side` adds side conversations.
+    `model` is a part of the model's name, `since` a date or time, `origin` the interface.
     """
 
     limit: PageSize = 50
@@ -61,6 +62,9 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     archive_filter: ArchiveFilter = "active"
     source: str | None = None
     side: bool = False
+    model: str | None = None
+    since: str | None = None
+    origin: Origin | None = None
     store: StoreName | None = None
     cursor: str | None = None
 

@@ -7,7 +7,7 @@ for a lock never suspends and needs no event loop.
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ from cllm.core.ports import (
     Lease,
     NewConversation,
     Opening,
+    Origin,
     PathMatch,
     Tail,
     TurnStart,
@@ -72,6 +73,8 @@ class JsonFileStore(ScannedLists, EditingStore):
     of cllm, for the indexes of the files; None: path digests are in memory, and a search reads all
     files.
     """
+
+    _unnamed_origin: ClassVar[Origin] = "shell"
 
     def __init__(
         self,

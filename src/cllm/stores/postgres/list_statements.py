@@ -4,8 +4,9 @@
 
 from cllm.core.conversation import ITEMS_SOURCE
 from cllm.core.ports import MAX_MATCHES
-from cllm.stores.postgres.statements import columns
-from cllm.stores.sql.rows import SUMMARY_COLUMNS, USAGE_COLUMNS
+from cllm.stores.overviews import MAX_PREVIEWED
+from cllm.stores.postgres.statements import OF_TURN, columns
+from cllm.stores.sql.rows import ORIGIN, SUMMARY_COLUMNS, USAGE_COLUMNS, overview_sums
 from cllm.wire.path_digest import MEANING_END
 
 ARCHIVED = {
@@ -13,15 +14,36 @@ ARCHIVED = {
     "archived": "AND c.archived_at IS NOT NULL",
     "all": "",
 }
+SELECTED = f"""AND ($3::text IS NULL OR c.source = $3)
+    AND ($4::text IS NULL OR strpos(lower(c.model), lower($4)) > 0)
+    AND ($5::timestamptz IS NULL OR c.updated_at >= $5)
+    AND ($6::text IS NULL OR {ORIGIN} = $6)"""
 LIST = """
 SELECT {columns} FROM conversations c
-WHERE c.owner = $1 AND c.side <= $2 AND ($3::text IS NULL OR c.source = $3) {archived} {after}
+WHERE c.owner = $1 AND c.side <= $2 {selected} {archived} {after}
 ORDER BY c.updated_at DESC, c.id LIMIT {limit} OFFSET {offset}
 """
-LIST_AFTER = "AND c.updated_at <= $6 AND (c.updated_at < $6 OR c.id > $7)"
+LIST_AFTER = "AND c.updated_at <= $9 AND (c.updated_at < $9 OR c.id > $10)"
 COUNT = """
 SELECT count(*) FROM conversations c
-WHERE c.owner = $1 AND c.side <= $2 AND ($3::text IS NULL OR c.source = $3) {archived}
+WHERE c.owner = $1 AND c.side <= $2 {selected} {archived}
+"""
+OVERVIEWS = f"""
+SELECT c.id, last.raw, newest.state, {
+    overview_sums("count(*) FILTER (WHERE t.input_tokens IS NOT NULL AND t.cost IS NULL)")
+}
+FROM conversations c
+LEFT JOIN turns t ON t.owner = c.owner AND t.conversation = c.number
+LEFT JOIN LATERAL (
+    SELECT left(m.raw, {MAX_PREVIEWED}) AS raw FROM turns p CROSS JOIN LATERAL (
+        SELECT raw FROM messages m WHERE {OF_TURN.format("p")} ORDER BY ordinal DESC LIMIT 1) AS m
+    WHERE p.owner = $1 AND p.conversation = c.number AND p.position IS NOT NULL
+    ORDER BY p.position DESC LIMIT 1) AS last ON true
+LEFT JOIN LATERAL (
+    SELECT state FROM turns n WHERE n.owner = $1 AND n.conversation = c.number
+    ORDER BY n.number DESC LIMIT 1) AS newest ON true
+WHERE c.owner = $1 AND c.id = ANY($2::text[])
+GROUP BY c.id, last.raw, newest.state
 """
 OWNERS = "SELECT DISTINCT owner FROM conversations ORDER BY owner"
 LIST_FAMILY = f"""

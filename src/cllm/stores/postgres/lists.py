@@ -6,7 +6,17 @@ from datetime import datetime
 from typing import Any
 
 from cllm.core.conversation import LOCAL_OWNER, Summary
-from cllm.core.ports import ArchiveFilter, Hits, Page, PathMatch, UsageBy, UsageSum
+from cllm.core.ports import (
+    ArchiveFilter,
+    Hits,
+    Origin,
+    Overview,
+    Page,
+    PathMatch,
+    UsageBy,
+    UsageSum,
+)
+from cllm.stores.overviews import decode_overview
 from cllm.stores.pagination import check_page_size, decode_cursor, encode_cursor
 from cllm.stores.postgres import list_statements as sql
 from cllm.stores.postgres.connection import PostgresBase
@@ -27,17 +37,23 @@ class PostgresLists(PostgresBase):
         archive_filter: ArchiveFilter = "active",
         source: str | None = None,
         side: bool = False,
+        model: str | None = None,
+        since: datetime | None = None,
+        origin: Origin | None = None,
         limit: int = 100,
         cursor: str | None = None,
         offset: int = 0,
     ) -> Page:
         check_page_size(limit, "conversations")
-        check_text(source)
+        check_text(source, model)
         pool = await self._settle_dead_turns(owner)
         values: tuple[Any, ...] = (
             owner,
             int(side),
             source,
+            model,
+            since,
+            origin,
             min(limit, MAX_BIGINT) + 1,
             min(max(offset, 0), MAX_BIGINT),
         )
@@ -46,10 +62,11 @@ class PostgresLists(PostgresBase):
             values = (*values, *decode_cursor(cursor))
         statement = sql.LIST.format(
             columns=columns(SUMMARY_COLUMNS, "c."),
+            selected=sql.SELECTED,
             archived=sql.ARCHIVED[archive_filter],
             after="" if cursor is None else sql.LIST_AFTER,
-            limit="$4",
-            offset="$5",
+            limit="$7",
+            offset="$8",
         )
         summaries = decode_summaries(await pool.fetch(statement, values, idempotent=True))
         items = summaries[:limit]
@@ -64,12 +81,23 @@ class PostgresLists(PostgresBase):
         archive_filter: ArchiveFilter = "active",
         source: str | None = None,
         side: bool = False,
+        model: str | None = None,
+        since: datetime | None = None,
+        origin: Origin | None = None,
     ) -> int:
-        check_text(source)
+        check_text(source, model)
         pool = await self._ready()
-        statement = sql.COUNT.format(archived=sql.ARCHIVED[archive_filter])
-        values = (owner, int(side), source)
+        statement = sql.COUNT.format(selected=sql.SELECTED, archived=sql.ARCHIVED[archive_filter])
+        values = (owner, int(side), source, model, since, origin)
         return int((await pool.fetch(statement, values, idempotent=True))[0][0])
+
+    async def read_overviews(
+        self, ids: Sequence[str], *, owner: str = LOCAL_OWNER
+    ) -> dict[str, Overview]:
+        check_text(*ids)
+        pool = await self._settle_dead_turns(owner)
+        rows = await pool.fetch(sql.OVERVIEWS, (owner, list(ids)), idempotent=True)
+        return dict(decode_overview(tuple(row)) for row in rows)
 
     async def list_owners(self) -> tuple[str, ...]:
         pool = await self._ready()

@@ -12,6 +12,8 @@ from typing import Any, ParamSpec, TypeVar, get_args
 import msgspec
 
 from cllm.core.conversation import (
+    CHAT_SOURCE,
+    SHELL_SOURCE,
     Branch,
     ContextRecord,
     ParentKind,
@@ -86,6 +88,14 @@ SUMMARY_COLUMNS = (
     "parent_sequence",
     "parent_kind",
 )
+TOTAL_COLUMNS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+)
+"""The token counts that do not overlap."""
 USAGE_COLUMNS = (
     "input_tokens",
     "output_tokens",
@@ -109,6 +119,9 @@ TURN_COLUMNS = (
     "started_at",
     "ended_at",
 )
+ORIGIN = f"""CASE WHEN source IN ('{SHELL_SOURCE}', '{CHAT_SOURCE}') THEN source
+    ELSE 'client' END"""
+"""The origin of a conversation from its source."""
 CALL_COLUMNS = ("model", *USAGE_COLUMNS, "cost", "ended_at")
 
 _ROLES = frozenset(get_args(Role))
@@ -426,6 +439,12 @@ def decode_usage(row: RowValues) -> Usage:
         cache_write_hour=row[5],
         estimated=bool(row[6]),
     )
+
+
+def overview_sums(unpriced: str) -> str:
+    """Return the SQL of the sums of an overview; `unpriced` counts turns without a price."""
+    columns = (f"COALESCE(t.{column}, 0)" for column in TOTAL_COLUMNS)
+    return f"COALESCE(sum({' + '.join(columns)}), 0), sum(t.cost), COALESCE({unpriced}, 0)"
 
 
 @row_decoder

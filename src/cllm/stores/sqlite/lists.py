@@ -13,7 +13,17 @@ import msgspec
 
 from cllm.core.conversation import LOCAL_OWNER, Summary
 from cllm.core.notice import Notice
-from cllm.core.ports import ArchiveFilter, Hits, Page, PathMatch, UsageBy, UsageSum
+from cllm.core.ports import (
+    ArchiveFilter,
+    Hits,
+    Origin,
+    Overview,
+    Page,
+    PathMatch,
+    UsageBy,
+    UsageSum,
+)
+from cllm.stores.overviews import decode_overview
 from cllm.stores.pagination import check_page_size, decode_cursor, encode_cursor
 from cllm.stores.search import (
     SearchMatch,
@@ -65,6 +75,9 @@ class SqliteLists(SqliteBase):
         archive_filter: ArchiveFilter = "active",
         source: str | None = None,
         side: bool = False,
+        model: str | None = None,
+        since: datetime | None = None,
+        origin: Origin | None = None,
         limit: int = 100,
         cursor: str | None = None,
         offset: int = 0,
@@ -76,7 +89,7 @@ class SqliteLists(SqliteBase):
         """
         check_page_size(limit, "conversations")
         max_items, first = min(limit, MAX_BIGINT), min(max(offset, 0), MAX_BIGINT)
-        listed = (owner, int(side), source)
+        listed = (owner, int(side), source, *encode_selection(model, since, origin))
 
         def read(db: sqlite3.Connection) -> Page:
             size, skip = max_items, first
@@ -102,12 +115,25 @@ class SqliteLists(SqliteBase):
         archive_filter: ArchiveFilter = "active",
         source: str | None = None,
         side: bool = False,
+        model: str | None = None,
+        since: datetime | None = None,
+        origin: Origin | None = None,
     ) -> int:
-        rows = await self._reader.read(
-            lambda db: fetch_rows(db, sql.COUNT[archive_filter], (owner, int(side), source))
-        )
+        values = (owner, int(side), source, *encode_selection(model, since, origin))
+        rows = await self._reader.read(lambda db: fetch_rows(db, sql.COUNT[archive_filter], values))
         count: int = rows[0][0]
         return count
+
+    async def read_overviews(
+        self, ids: Sequence[str], *, owner: str = LOCAL_OWNER
+    ) -> dict[str, Overview]:
+        values = (owner, msgspec.json.encode(ids).decode())
+
+        def read(db: sqlite3.Connection) -> dict[str, Overview]:
+            rows = fetch_rows(db, sql.OVERVIEWS, values)
+            return dict(decode_overview((*map(decode_lossy, row[:2]), *row[2:])) for row in rows)
+
+        return await self._read_settled(owner, None, read)
 
     async def list_owners(self) -> tuple[str, ...]:
         rows = await self._reader.read(lambda db: fetch_rows(db, sql.OWNERS, ()))
@@ -185,6 +211,12 @@ class SqliteLists(SqliteBase):
             return tuple(decode_sum((decode_lossy(row[0]), *row[1:])) for row in rows)
 
         return await self._read_settled(owner, None, read)
+
+
+def encode_selection(
+    model: str | None, since: datetime | None, origin: Origin | None
+) -> tuple[str | int | None, ...]:
+    return model, SQLITE_CODEC.encode_optional_time(since), origin
 
 
 def check_summary_row(row: Row) -> None:

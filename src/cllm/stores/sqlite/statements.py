@@ -7,13 +7,16 @@ Every condition on conversations starts with the owner. A test prepares every st
 
 from cllm.core.conversation import ITEMS_SOURCE, MAX_TITLE_MESSAGES
 from cllm.core.ports import MAX_MATCHES, ArchiveFilter, UsageBy
+from cllm.stores.overviews import MAX_PREVIEWED
 from cllm.stores.search import MAX_RANKED
 from cllm.stores.sql.rows import (
     CALL_COLUMNS,
     CONVERSATION_COLUMNS,
+    ORIGIN,
     SUMMARY_COLUMNS,
     TURN_COLUMNS,
     USAGE_COLUMNS,
+    overview_sums,
 )
 from cllm.wire.path_digest import MEANING_END, ROOT
 
@@ -167,22 +170,31 @@ _ARCHIVED: dict[ArchiveFilter, str] = {
     "archived": "AND archived_at IS NOT NULL",
     "all": "",
 }
-_LISTED = (
-    "FROM conversations WHERE owner = ?1 AND (?2 OR side IS NOT 1) AND (?3 IS NULL OR source = ?3)"
-)
+_LISTED = f"""FROM conversations WHERE owner = ?1 AND (?2 OR side IS NOT 1)
+    AND (?3 IS NULL OR source = ?3) AND (?4 IS NULL OR instr(lower(model), lower(?4)) > 0)
+    AND (?5 IS NULL OR updated_at >= ?5) AND (?6 IS NULL OR {ORIGIN} = ?6)"""
 _LIST = f"SELECT {_names(*SUMMARY_COLUMNS)} {_LISTED}"
 LIST = {
-    archived: f"{_LIST} {condition} ORDER BY updated_at DESC, id LIMIT ?4 OFFSET ?5"
+    archived: f"{_LIST} {condition} ORDER BY updated_at DESC, id LIMIT ?7 OFFSET ?8"
     for archived, condition in _ARCHIVED.items()
 }
 LIST_AFTER = {
-    archived: f"""{_LIST} {condition} AND updated_at <= ?4 AND (updated_at < ?4 OR id > ?5)
-    ORDER BY updated_at DESC, id LIMIT ?6 OFFSET ?7"""
+    archived: f"""{_LIST} {condition} AND updated_at <= ?7 AND (updated_at < ?7 OR id > ?8)
+    ORDER BY updated_at DESC, id LIMIT ?9 OFFSET ?10"""
     for archived, condition in _ARCHIVED.items()
 }
 COUNT = {
     archived: f"SELECT count(*) {_LISTED} {condition}" for archived, condition in _ARCHIVED.items()
 }
+OVERVIEWS = f"""SELECT c.id, (
+        SELECT substr(m.raw, 1, {MAX_PREVIEWED}) FROM turns t CROSS JOIN messages m ON {_JOINED}
+        WHERE t.owner = c.owner AND t.conversation_id = c.id AND t.position IS NOT NULL
+        ORDER BY t.position DESC, m.ordinal DESC LIMIT 1),
+    (SELECT state FROM turns t WHERE t.owner = c.owner AND t.conversation_id = c.id
+        ORDER BY t.number DESC LIMIT 1),
+    {overview_sums("sum(t.input_tokens IS NOT NULL AND t.cost IS NULL)")}
+    FROM conversations c LEFT JOIN turns t ON t.owner = c.owner AND t.conversation_id = c.id
+    WHERE c.owner = ?1 AND c.id IN (SELECT value FROM json_each(?2)) GROUP BY c.id"""
 OWNERS = "SELECT DISTINCT owner FROM conversations ORDER BY owner"
 LIST_FAMILY = f"""SELECT {_names(*SUMMARY_COLUMNS)} FROM conversations
     WHERE owner = ? AND family = ? AND archived_at IS NULL ORDER BY updated_at DESC, id LIMIT ?"""

@@ -6,7 +6,6 @@ import pytest
 
 from cllm.cli.conversations.list import ListFilter, parse_since
 from cllm.cli.inputs import OptionError
-from cllm.core.conversation import Summary
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 
@@ -43,16 +42,6 @@ def test_today_and_yesterday_start_at_midnight():
 def test_a_text_that_is_no_time_is_refused(text):
     with pytest.raises(OptionError, match="--since needs a time"):
         parse_since(text, NOW)
-
-
-def test_a_model_matches_by_a_part_of_its_name():
-    summary = Summary(
-        id="a", created_at=NOW, updated_at=NOW, message_count=1, model="openai/GPT-4o"
-    )
-
-    assert ListFilter(model="gpt").matches(summary)
-    assert not ListFilter(model="claude").matches(summary)
-    assert not ListFilter(since=NOW + timedelta(seconds=1)).matches(summary)
 
 
 def test_a_limit_is_no_filter():

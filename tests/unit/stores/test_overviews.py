@@ -1,0 +1,38 @@
+import pytest
+
+from cllm.stores.overviews import MAX_LINE_LENGTH, find_origin, lower_ascii, read_line
+
+
+@pytest.mark.parametrize(
+    ("raw", "line"),
+    [
+        ('{"content": "One\\n two"}', "One two"),
+        (
+            '{"content": [{"type": "text", "text": "One"}, {"type": "text", "text": "two"}]}',
+            "One two",
+        ),
+        ('{"content": null}', ""),
+        ('{"content": [{"type": "image"}, {"type": "text", "text": "cut \\u00e9', "cut é"),
+        ('{"content": "cut \\', "cut"),
+        ('{"input": "x', ""),
+        ("not json", ""),
+    ],
+)
+def test_the_line_is_the_text_of_the_message_also_if_its_json_is_cut(raw, line):
+    assert read_line(raw) == line
+
+
+def test_the_line_is_short():
+    assert len(read_line('{"content": "' + "x" * 9000)) == MAX_LINE_LENGTH
+
+
+def test_the_origin_without_a_source_depends_on_the_store():
+    assert find_origin(None, "shell") == "shell"
+    assert find_origin(None, "client") == "client"
+    assert find_origin("chat", "client") == "chat"
+    assert find_origin("shell", "client") == "shell"
+    assert find_origin("codex", "shell") == "client"
+
+
+def test_only_ascii_letters_change_case():
+    assert lower_ascii("GPT-É\ud800") == "gpt-É\ud800"
