@@ -1,6 +1,7 @@
 """The HTML document of the page: columns, head, security headers."""
 
 from functools import cache
+from importlib import resources
 from typing import Any
 from urllib.parse import quote
 
@@ -12,7 +13,8 @@ from cllm.server.page.texts import TEXTS
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "
+    "trusted-types cllm; require-trusted-types-for 'script'"
 )
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -23,6 +25,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 EMPTY = Markup()
+BASE_STYLES = "page.css"
 
 
 @cache
@@ -35,7 +38,15 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
     )
     environment.globals["texts"] = TEXTS
+    environment.globals["stylesheets"] = _list_stylesheets()
     return environment
+
+
+def _list_stylesheets() -> list[str]:
+    """Return the names of the style sheets; the base, which others override, is the first."""
+    folder = resources.files("cllm.server.page").joinpath("static")
+    names = [entry.name for entry in folder.iterdir() if entry.name.endswith(".css")]
+    return sorted(names, key=lambda name: (name != BASE_STYLES, name))
 
 
 def render(template: str, **values: Any) -> Markup:
@@ -50,8 +61,12 @@ def render_page(
     list_column: Markup,
     main: Markup,
     inspector: Markup = EMPTY,
+    list_url: str = "/",
 ) -> Markup:
-    """Return the document. `view` is `list`, `conversation` or `usage`; phones show one column."""
+    """Return the document. `view` is `list`, `conversation` or `usage`; phones show one column.
+
+    `list_url` is the URL of which the list column is a part.
+    """
     return render(
         "layout.html",
         title=title,
@@ -59,6 +74,7 @@ def render_page(
         list_column=list_column,
         main=main,
         inspector=inspector,
+        list_url=list_url,
     )
 
 

@@ -1,1 +1,15 @@
-// The entry module of the page.
+// The entry module: starts all others.
+
+import { start as startKey } from "./key.js";
+import { start as startKeyboard } from "./keyboard.js";
+import { start as startList } from "./list.js";
+import { start as startNavigation } from "./navigation.js";
+import { start as startTheme } from "./theme.js";
+import { start as startToast } from "./toast.js";
+
+startTheme();
+startToast();
+startKeyboard();
+startNavigation();
+startList();
+startKey();

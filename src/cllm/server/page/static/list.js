@@ -1,0 +1,3 @@
+// The list column.
+
+export function start() {}
