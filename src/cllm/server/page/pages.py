@@ -6,7 +6,12 @@ Without scripts a person can read, search and page; the modules in `static` requ
 from starlette.responses import Response
 
 from cllm.server.page.conversation import render_conversation
-from cllm.server.page.conversation_list import render_list, render_rows
+from cllm.server.page.conversation_list import (
+    read_selection,
+    render_list,
+    render_row,
+    render_rows,
+)
 from cllm.server.page.inspector import render_inspector
 from cllm.server.page.layout import html_response, render_page
 from cllm.server.page.texts import TEXTS
@@ -17,19 +22,22 @@ from cllm.server.state import ApiRequest
 
 async def show_list(request: ApiRequest) -> Response:
     """GET /."""
+    selection = read_selection(request)
+    title = selection.q or TEXTS["conversations"]
     match request.query_params.get("part"):
         case "rows":
-            return html_response(await render_rows(request))
+            return html_response(await render_rows(request, selection))
         case "list":
-            return html_response(await render_list(request))
+            return html_response(await render_list(request, selection))
         case "main":
-            return html_response(await render_welcome(request))
+            return html_response(await render_welcome(request), title=title)
     return html_response(
         render_page(
-            title=TEXTS["conversations"],
+            title=title,
             view="list",
-            list_column=await render_list(request),
+            list_column=await render_list(request, selection),
             main=await render_welcome(request),
+            list_url=selection.url(),
         )
     )
 
@@ -43,7 +51,7 @@ async def show_usage(request: ApiRequest) -> Response:
     """GET /usage."""
     main = await render_usage(request)
     if request.query_params.get("part") == "main":
-        return html_response(main)
+        return html_response(main, title=TEXTS["usage"])
     return html_response(
         render_page(
             title=TEXTS["usage"], view="usage", list_column=await render_list(request), main=main
@@ -53,8 +61,11 @@ async def show_usage(request: ApiRequest) -> Response:
 
 async def show_conversation(request: ApiRequest) -> Response:
     """GET /c/{conversation_id}."""
-    if request.query_params.get("part") == "inspector":
-        return html_response(await render_inspector(request))
+    match request.query_params.get("part"):
+        case "row":
+            return html_response(await render_row(request, read_selection(request)))
+        case "inspector":
+            return html_response(await render_inspector(request))
     title, main = await render_conversation(request)
     if request.query_params.get("part") == "main":
         return html_response(main, title=title)

@@ -4,7 +4,10 @@ import { texts } from "./texts.js";
 
 const shortcuts = new Map();
 
-/** Call `action(event)` when the key is pressed outside of a text field. Key as in KeyboardEvent. */
+/**
+ * Call `action(event)` when the key is pressed outside of a text field. Key as in KeyboardEvent.
+ * Without an action the key is only described.
+ */
 export function addShortcut(key, description, action) {
   shortcuts.set(key, { description, action });
 }
@@ -17,7 +20,7 @@ function handleKey(event) {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
   if (isTextField(event.target) || document.querySelector("dialog[open]")) return;
   const shortcut = shortcuts.get(event.key);
-  if (!shortcut) return;
+  if (!shortcut?.action) return;
   event.preventDefault();
   shortcut.action(event);
 }

@@ -168,7 +168,7 @@ function followLink(event) {
   const isHere = link.pathname === location.pathname && link.search === location.search;
   if (isHere && link.hash) return;
   event.preventDefault();
-  open(link.href, { push: !isHere });
+  open(link.classList.contains("back") ? listUrl() : link.href, { push: !isHere });
 }
 
 export function start() {

@@ -1,0 +1,103 @@
+"""The list column: rows, pages, search, filters, empty states."""
+
+import re
+
+import pytest
+
+from cllm.core.ports import Changes
+from cllm.server.page.conversation_list import PAGE_SIZE, Selection
+
+LINK = re.compile(r'class="row[^"]*" href="([^"]+)"')
+NEXT = re.compile(r'class="next" rel="next" href="([^"]+)"')
+
+
+async def read(server, path: str, part: str = "rows") -> str:
+    response = await server("GET", path, params={"part": part} if "?" not in path else None)
+    assert response.status_code == 200, response.text
+    return response.text
+
+
+async def test_rows_are_links_under_the_heading_of_their_day(server):
+    conversation = await server.create_conversation()
+    await server.add_turn(conversation, "Why <b>cats</b>?", "Because.")
+
+    rows = await read(server, "/")
+
+    assert LINK.findall(rows) == [f"/c/{conversation}"]
+    assert rows.count('<h2 class="day">') == 1
+    assert "Why &lt;b&gt;cats&lt;/b&gt;?" in rows
+    assert "<time datetime=" in rows
+
+
+async def test_pages_follow_each_other_without_scripts(server):
+    conversations = [await server.create_conversation() for _ in range(PAGE_SIZE + 3)]
+
+    first = await read(server, "/")
+    following = NEXT.findall(first)
+    second = (await server("GET", following[0].replace("&amp;", "&"))).text
+
+    assert len(LINK.findall(first)) == PAGE_SIZE
+    assert len(LINK.findall(second)) == 3
+    assert NEXT.findall(second) == []
+    links = LINK.findall(first) + LINK.findall(second)
+    assert sorted(links) == sorted(f"/c/{conversation}" for conversation in conversations)
+
+
+async def test_a_search_links_to_messages_and_highlights_the_words(server):
+    conversation = await server.create_conversation()
+    await server.add_turn(conversation, "One <i>needle</i> here", "Found it")
+
+    rows = await read(server, "/search?q=needle&part=rows")
+
+    assert LINK.findall(rows) == [f"/c/{conversation}#m-1"]
+    assert "One &lt;i&gt;<b>needle</b>&lt;/i&gt; here" in rows
+
+
+@pytest.mark.parametrize("query", ["...", "?", " "])
+async def test_a_query_without_words_is_no_error(server, query):
+    assert (await server("GET", "/search", params={"q": query})).status_code == 200
+
+
+async def test_empty_lists_say_what_would_fill_them(server):
+    nothing = await read(server, "/")
+    search = await read(server, "/search?q=it%27s+%3Cb%3E&part=rows")
+    archive = await read(server, "/?archive_filter=archived&part=rows")
+
+    for html in (nothing, search, archive):
+        assert html.count('class="command"') == 3
+    assert "OPENAI_BASE_URL=http://127.0.0.1:3000/v1" in nothing
+    assert "<b>" not in search
+    assert "cllm conversations archive ID" in archive
+    assert len({nothing, search, archive}) == 3
+
+
+async def test_the_column_has_the_values_of_the_query(server):
+    html = await read(server, "/search?q=%22cats%22&archive_filter=all&source=chat&part=list")
+
+    assert 'value="&#34;cats&#34;"' in html
+    assert '<option value="all" selected>' in html
+    assert 'value="chat" checked' in html
+    assert '<details class="filters" open>' in html
+
+
+@pytest.mark.parametrize("query", ["archive_filter=x", "source=x", "days=x", "offset=-1"])
+async def test_an_unknown_value_is_an_error(server, query):
+    assert (await server("GET", f"/?{query}")).status_code == 422
+
+
+async def test_a_row_of_a_conversation_is_empty_outside_the_selection(server):
+    conversation = await server.create_conversation()
+    path = f"/c/{conversation}?part=row"
+
+    active = await read(server, path)
+    await server.state.store.update(conversation, Changes(archived=True))
+
+    assert LINK.findall(active) == [f"/c/{conversation}"]
+    assert await read(server, path) == ""
+    assert LINK.findall(await read(server, f"{path}&archive_filter=archived"))
+
+
+def test_the_url_of_a_selection_has_only_what_differs():
+    assert Selection().url() == "/"
+    assert Selection(q="a b", days="7").url() == "/search?q=a+b&days=7"
+    assert Selection(source="chat", cursor="x").url(cursor="") == "/?source=chat"
