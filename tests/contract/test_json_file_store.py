@@ -6,6 +6,7 @@ import pytest
 from cllm.core.ports import Store
 from cllm.stores.json.store import JsonFileStore, run_inline
 from cllm.testing.store_contract import StoreContract, StoreHarness, TickingClock
+from cllm.testing.store_watch import WatchedStoreContract
 
 
 class JsonFileHarness:
@@ -28,13 +29,13 @@ class JsonFileHarness:
         await store.close()
 
 
-class TestJsonFileStore(StoreContract):
+class TestJsonFileStore(StoreContract, WatchedStoreContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> StoreHarness:
         return JsonFileHarness(tmp_path / "conversations", threads=False)
 
 
-class TestJsonFileStoreInThreads(StoreContract):
+class TestJsonFileStoreInThreads(StoreContract, WatchedStoreContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> StoreHarness:
         return JsonFileHarness(tmp_path / "conversations", threads=True)

@@ -5,6 +5,7 @@ from cllm.core.ports import NewConversation, Store
 from cllm.stores.memory import MemoryData, MemoryStore
 from cllm.testing.server_store_contract import ServerStoreContract
 from cllm.testing.store_contract import StoreHarness, TickingClock, answered, start
+from cllm.testing.store_watch import WatchedStoreContract
 
 
 class MemoryHarness:
@@ -19,7 +20,7 @@ class MemoryHarness:
         self.clock.advance(61)
 
 
-class TestMemoryStore(ServerStoreContract):
+class TestMemoryStore(ServerStoreContract, WatchedStoreContract):
     @pytest.fixture
     def harness(self) -> StoreHarness:
         return MemoryHarness()

@@ -7,6 +7,7 @@ from cllm.core.ports import Store
 from cllm.stores.postgres.store import PostgresStore
 from cllm.testing.server_store_contract import ServerStoreContract
 from cllm.testing.store_contract import StoreHarness, TickingClock
+from cllm.testing.store_watch import WatchedStoreContract
 
 __all__ = ["database", "postgres_server"]
 
@@ -31,7 +32,7 @@ class PostgresHarness:
         )
 
 
-class TestPostgresStore(ServerStoreContract):
+class TestPostgresStore(ServerStoreContract, WatchedStoreContract):
     @pytest.fixture
     def harness(self, postgres_server: Server, database: str) -> StoreHarness:
         return PostgresHarness(postgres_server, database)

@@ -7,6 +7,7 @@ from cllm.core.ports import Store
 from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.server_store_contract import ServerStoreContract
 from cllm.testing.store_contract import StoreHarness, TickingClock
+from cllm.testing.store_watch import WatchedStoreContract
 
 
 class SqliteHarness:
@@ -21,7 +22,7 @@ class SqliteHarness:
         self.clock.advance(61)
 
 
-class TestSqliteStore(ServerStoreContract):
+class TestSqliteStore(ServerStoreContract, WatchedStoreContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> StoreHarness:
         write_database(tmp_path / "cllm.db")

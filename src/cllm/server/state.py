@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.requests import Request
@@ -23,6 +24,9 @@ from cllm.settings.load import JSON, Settings, file_store, server_store, use_sin
 from cllm.settings.sections import ServerSettings
 from cllm.stores.registry import open_file_store
 
+if TYPE_CHECKING:
+    from cllm.server.api.conversation_feed import ConversationFeed
+
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = LOCAL_OWNER
@@ -34,6 +38,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one server.
 
     `files` is the folder of conversation files, if served; `lists_files`: lists contain them.
+    `feeds` are those with listeners, by owner.
     """
 
     app: App
@@ -48,6 +53,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     files: Store | None = None
     files_url: str | None = None
     lists_files: bool = False
+    feeds: "dict[str, ConversationFeed]" = msgspec.field(default_factory=dict)
 
 
 class ApiRequest(Request):

@@ -189,6 +189,13 @@ class MemoryStore(ScannedLists, EditingStore):
     async def list_owners(self) -> tuple[str, ...]:
         return tuple(sorted({owner for owner, _ in self._data.conversations}))
 
+    async def read_version(self, *, owner: str = LOCAL_OWNER) -> str | None:  # noqa: ARG002
+        return None
+
+    async def list_running(self, *, owner: str = LOCAL_OWNER) -> tuple[str, ...]:
+        keys = [key for key in self._data.leases if key[0] == owner and self._is_leased(key)]
+        return tuple(key[1] for key in keys if key in self._data.conversations)
+
     async def load(
         self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
     ) -> StoredConversation:

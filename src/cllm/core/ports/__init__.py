@@ -44,6 +44,7 @@ from cllm.core.ports.store import (
     TurnStart,
     UsageBy,
     UsageSum,
+    WatchedStore,
 )
 
 __all__ = [
@@ -82,4 +83,5 @@ __all__ = [
     "TurnStart",
     "UsageBy",
     "UsageSum",
+    "WatchedStore",
 ]

@@ -468,6 +468,19 @@ class OutlinedStore(Protocol):
         ...
 
 
+@runtime_checkable
+class WatchedStore(Protocol):
+    """A store that a feed of changes can poll without reading its list each time."""
+
+    async def read_version(self, *, owner: str = LOCAL_OWNER) -> str | None:
+        """Return a text that is different after a change; None if the store has none."""
+        ...
+
+    async def list_running(self, *, owner: str = LOCAL_OWNER) -> tuple[str, ...]:
+        """Return the IDs of conversations in which a turn runs."""
+        ...
+
+
 class ImportedFields(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of a message of an older deployment that other messages do not have."""
 

@@ -75,6 +75,7 @@ ROUTES = (
     HttpRoute("GET", "/v1/usage", "api.usage:get_usage", "caller"),
     HttpRoute("GET", CONVERSATIONS, "api.conversations:list_conversations", "caller"),
     HttpRoute("POST", CONVERSATIONS, "api.openai_conversations:create_conversation", "caller"),
+    HttpRoute("GET", f"{CONVERSATIONS}/events", "api.conversation_feed:get_feed", "caller"),
     HttpRoute("GET", f"{CONVERSATIONS}/search", "api.conversations:search_conversations", "caller"),
     HttpRoute("GET", "/v1/messages/search", "api.conversations:search_conversations", "caller"),
     HttpRoute("POST", f"{CONVERSATIONS}/import", "api.exports:import_conversation", "caller"),

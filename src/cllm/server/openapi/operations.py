@@ -217,6 +217,15 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         openai=OpenAIVariant("OpenAIConversation", body="NewOpenAIConversation"),
         codes=("request_too_large", "item_not_found"),
     ),
+    ("GET", f"{CONVERSATIONS}/events"): Operation(
+        "watchConversations",
+        "conversations",
+        "Follow changes of all conversations as events, after Last-Event-ID.",
+        response="",
+        media_type=EVENT_STREAM,
+        headers=("Last-Event-ID",),
+        codes=("invalid_header",),
+    ),
     ("GET", f"{CONVERSATIONS}/search"): Operation(
         "searchConversations",
         "conversations",

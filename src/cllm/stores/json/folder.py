@@ -42,6 +42,7 @@ from cllm.wire.conversation_file.turn_records import Remainder
 
 SUFFIX = ".json"
 LOCK_FOLDER = ".locks"
+LOCK_SUFFIX = ".lock"
 SEARCH_FOLDER = "search"
 """Of the cache folder, with the index of texts."""
 
@@ -138,6 +139,32 @@ class JsonFolder:
             with os.scandir(self.path) as entries:
                 return next(islice(entries, count - 1, None), None) is not None
         except OSError:
+            return False
+
+    def read_version(self) -> str:
+        try:
+            return str(self.path.stat().st_mtime_ns)
+        except OSError:
+            return ""
+
+    def list_running(self) -> tuple[str, ...]:
+        """Return the keys of locked files with a running turn; an edit takes the lock too."""
+        try:
+            with os.scandir(self.path / LOCK_FOLDER) as entries:
+                names = [entry.name for entry in entries]
+        except OSError:
+            return ()
+        keys = (name.removesuffix(LOCK_SUFFIX) for name in names)
+        return tuple(
+            key
+            for key in keys
+            if is_valid_id(key) and is_locked(self._lock_path(key)) and self._is_running(key)
+        )
+
+    def _is_running(self, key: str) -> bool:
+        try:
+            return bool(edits.find_running(self.read(key).conversation))
+        except StoreError:
             return False
 
     def summaries(
@@ -248,7 +275,7 @@ class JsonFolder:
             lock.remove()
 
     def _lock_path(self, key: str) -> Path:
-        return self.path / LOCK_FOLDER / f"{key}.lock"
+        return self.path / LOCK_FOLDER / f"{key}{LOCK_SUFFIX}"
 
     def _path(self, key: str) -> Path:
         return self.path / (key + SUFFIX)

@@ -228,6 +228,15 @@ class JsonFileStore(ScannedLists, EditingStore):
 
         return await self._offload(scan)
 
+    async def read_version(self, *, owner: str = LOCAL_OWNER) -> str | None:  # noqa: ARG002
+        """Return the time of the folder: each write of cllm replaces a file in it."""
+        return self._folder.read_version()
+
+    async def list_running(self, *, owner: str = LOCAL_OWNER) -> tuple[str, ...]:
+        if owner != LOCAL_OWNER:
+            return ()
+        return await self._offload(self._folder.list_running)
+
     async def list_owners(self) -> tuple[str, ...]:
         return (LOCAL_OWNER,) if self._folder.has_files() else ()
 

@@ -45,6 +45,8 @@ LEFT JOIN LATERAL (
 WHERE c.owner = $1 AND c.id = ANY($2::text[])
 GROUP BY c.id, last.raw, newest.state
 """
+RUNNING = """SELECT conversation_id FROM leases
+WHERE owner = $1 AND creates = 0 AND expires_at > clock_timestamp()"""
 OWNERS = "SELECT DISTINCT owner FROM conversations ORDER BY owner"
 LIST_FAMILY = f"""
 SELECT {columns(SUMMARY_COLUMNS)} FROM conversations

@@ -99,6 +99,15 @@ class PostgresLists(PostgresBase):
         rows = await pool.fetch(sql.OVERVIEWS, (owner, list(ids)), idempotent=True)
         return dict(decode_overview(tuple(row)) for row in rows)
 
+    async def read_version(self, *, owner: str = LOCAL_OWNER) -> str | None:  # noqa: ARG002
+        """Return None: the newest conversations are as quick to read as a version would be."""
+        return None
+
+    async def list_running(self, *, owner: str = LOCAL_OWNER) -> tuple[str, ...]:
+        pool = await self._settle_dead_turns(owner)
+        rows = await pool.fetch(sql.RUNNING, (owner,), idempotent=True)
+        return tuple(row[0] for row in rows)
+
     async def list_owners(self) -> tuple[str, ...]:
         pool = await self._ready()
         return tuple(row[0] for row in await pool.fetch(sql.OWNERS, (), idempotent=True))

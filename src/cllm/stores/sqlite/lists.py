@@ -135,6 +135,17 @@ class SqliteLists(SqliteBase):
 
         return await self._read_settled(owner, None, read)
 
+    async def read_version(self, *, owner: str = LOCAL_OWNER) -> str | None:  # noqa: ARG002
+        """Return SQLite's counter of commits by other connections: all writes are by another."""
+        rows = await self._reader.read(lambda db: fetch_rows(db, sql.DATA_VERSION, ()))
+        return str(rows[0][0])
+
+    async def list_running(self, *, owner: str = LOCAL_OWNER) -> tuple[str, ...]:
+        def read(db: sqlite3.Connection) -> tuple[str, ...]:
+            return tuple(decode_lossy(row[0]) for row in fetch_rows(db, sql.RUNNING, (owner,)))
+
+        return await self._read_settled(owner, None, read)
+
     async def list_owners(self) -> tuple[str, ...]:
         rows = await self._reader.read(lambda db: fetch_rows(db, sql.OWNERS, ()))
         return tuple(owner for (owner,) in rows)

@@ -153,6 +153,8 @@ _LEASE = "turn_id, fence, expires_at, holder"
 LEASE_OF = f"SELECT {_LEASE} FROM leases {_OF_CONVERSATION}"
 LEASES = f"""SELECT {_LEASE}, conversation_id FROM leases WHERE owner = ?1 AND creates = 0
     AND (?2 IS NULL OR conversation_id = {_RESOLVED})"""
+RUNNING = "SELECT conversation_id FROM leases WHERE owner = ? AND creates = 0"
+DATA_VERSION = "PRAGMA data_version"
 LEASE_CREATING = f"""SELECT {_LEASE} FROM leases
     WHERE owner = ?1 AND creates = 1 AND (conversation_id = ?2 OR name = ?2)"""
 PUT_LEASE = f"""INSERT OR REPLACE INTO leases

@@ -1,0 +1,240 @@
+"""The feed of changed conversations: its events, cursor, owners and slow listeners."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+
+import msgspec
+import pytest
+from tests.server_app import KEYS, SETTINGS_WITH_KEYS, ServerApp, open_server_app
+
+from cllm.core.conversation import LOCAL_OWNER
+from cllm.core.message import plain_message
+from cllm.core.ports import Changes, NewConversation, TurnStart
+from cllm.server.api import conversation_feed
+from cllm.server.api.conversation_feed import ConversationFeed
+from cllm.server.api.conversation_ref import StoreRef
+
+FEED = "/v1/conversations/events"
+
+
+@pytest.fixture(autouse=True)
+def fast_polls(monkeypatch):
+    monkeypatch.setattr(conversation_feed, "POLL_SECONDS", 0.01)
+
+
+@pytest.fixture
+async def server(tmp_path):
+    async with open_server_app(tmp_path, "server: {silence_seconds: 0.05}") as server:
+        yield server
+
+
+class Reader:
+    """Reads the events of a feed, without comments; `cursor` is the last `id`."""
+
+    def __init__(self, stream: AsyncIterator[bytes]) -> None:
+        self._stream = stream
+        self.cursor = ""
+        self.comments: list[str] = []
+
+    async def __call__(self, count: int = 1) -> list[dict]:
+        events: list[dict] = []
+        while len(events) < count:
+            events += await self._read()
+        return events
+
+    async def connect(self) -> None:
+        while not self.cursor:
+            assert await self._read() == []
+
+    async def _read(self) -> list[dict]:
+        async with asyncio.timeout(5):
+            lines = (await anext(self._stream)).decode().splitlines()
+        events = [json.loads(line[6:]) for line in lines if line.startswith('data: {"')]
+        self.cursor = next((line[4:] for line in lines if line.startswith("id: ")), self.cursor)
+        self.comments += [line for line in lines if line.startswith(":")]
+        return events
+
+
+@asynccontextmanager
+async def listen(server: ServerApp, *, owner: str = LOCAL_OWNER, feed=None, cursor=None):
+    refs = (StoreRef(store=server.state.store, owner=owner),)
+    feed = feed or ConversationFeed(refs, server.state)
+    async with aclosing(feed.stream(cursor)) as stream:
+        yield Reader(stream)
+
+
+def read_cursor(reader: Reader):
+    return conversation_feed.datetime.fromisoformat(reader.cursor)
+
+
+async def test_created_changed_archived_and_deleted_conversations_are_events(server):
+    store = server.state.store
+    async with listen(server) as read:
+        await read.connect()
+        conversation = await server.create_conversation()
+        (created,) = await read()
+        await store.update(conversation, Changes(title="New"))
+        (changed,) = await read()
+        await store.update(conversation, Changes(archived=True))
+        (archived,) = await read()
+        await store.delete(conversation)
+        (deleted,) = await read()
+
+    types = [one["type"] for one in (created, changed, archived, deleted)]
+    assert types == ["created", "changed", "archived", "deleted"]
+    assert {one["id"] for one in (created, changed, archived, deleted)} == {conversation}
+    assert changed["title"] == "New"
+    assert set(created) == {
+        "type", "id", "updated_at", "message_count", "title", "model", "source", "state"
+    }  # fmt: skip
+
+
+async def test_a_turn_is_visible_from_its_start_to_its_end(server):
+    conversation = await server.create_conversation()
+    async with listen(server) as read:
+        await read.connect()
+        start = TurnStart(id=server.state.new_id(), messages=(plain_message("user", "Hello."),))
+        lease = await server.state.store.begin_turn(conversation, start)
+        (running,) = await read()
+        turn = msgspec.structs.replace(lease.turn, state="complete", ended_at=server.state.clock())
+        await server.state.store.finish_turn(lease, turn)
+        (finished,) = await read()
+
+    assert (running["type"], running["state"]) == ("running", "running")
+    assert (finished["type"], finished["state"]) == ("finished", "idle")
+    assert finished["updated_at"] > running["updated_at"]
+
+
+async def test_a_listener_that_connects_during_a_turn_sees_it(server):
+    conversation = await server.create_conversation()
+    start = TurnStart(id=server.state.new_id(), messages=(plain_message("user", "Hello."),))
+    await server.state.store.begin_turn(conversation, start)
+
+    async with listen(server) as read:
+        (event,) = await read()
+
+    assert (event["id"], event["type"]) == (conversation, "running")
+
+
+async def test_a_reconnect_gets_what_changed_meanwhile(server, monkeypatch):
+    monkeypatch.setattr(conversation_feed, "OVERLAP", conversation_feed.timedelta())
+    await server.create_conversation()
+    async with listen(server) as read:
+        await read.connect()
+    missed = {await server.create_conversation() for _ in range(250)}
+
+    async with listen(server, cursor=read_cursor(read)) as again:
+        replayed = await again(251)
+        await server.create_conversation()
+        (new,) = await again()
+
+    assert missed < {event["id"] for event in replayed}
+    assert new["type"] == "created"
+
+
+async def test_a_break_during_the_replay_repeats_it(server):
+    async with listen(server) as read:
+        await read.connect()
+    first = read_cursor(read)
+    for _ in range(5):
+        await server.create_conversation()
+
+    async with listen(server, cursor=first) as again:
+        await again(2)
+
+    assert read_cursor(again) == first
+
+
+async def test_listeners_share_one_poller_which_ends_with_the_last(server):
+    feed = ConversationFeed((StoreRef(store=server.state.store, owner=LOCAL_OWNER),), server.state)
+    before = asyncio.all_tasks()
+    async with listen(server, feed=feed) as one, listen(server, feed=feed) as two:
+        await one.connect()
+        await two.connect()
+        assert len(asyncio.all_tasks() - before) == 1
+        conversation = await server.create_conversation()
+        assert (await one())[0]["id"] == (await two())[0]["id"] == conversation
+    await asyncio.sleep(0)
+
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_slow_listener_is_disconnected(server, monkeypatch):
+    monkeypatch.setattr(conversation_feed, "MAX_UNREAD", 3)
+    async with listen(server) as read:
+        await read.connect()
+        for _ in range(10):
+            await server.create_conversation()
+        await asyncio.sleep(0.1)
+        events = await read(3)
+        with pytest.raises(StopAsyncIteration):
+            await read()
+
+    assert len(events) == 3
+
+
+async def test_an_idle_feed_sends_comments_and_ends_at_shutdown(server):
+    async with listen(server) as read:
+        await read.connect()
+        while len(read.comments) < 3:
+            assert await read._read() == []
+        server.state.turns.is_stopping = True
+        with pytest.raises(StopAsyncIteration):
+            await read()
+
+
+async def test_a_store_that_cannot_be_read_for_a_moment_does_not_end_the_feed(server, monkeypatch):
+    store = server.state.store
+    async with listen(server) as read:
+        await read.connect()
+        failures = iter([conversation_feed.StoreError("gone")])
+        original = type(store).list_running
+
+        async def fail_once(self, **options):
+            for failure in failures:
+                raise failure
+            return await original(self, **options)
+
+        monkeypatch.setattr(type(store), "list_running", fail_once)
+        conversation = await server.create_conversation()
+
+        assert (await read())[0]["id"] == conversation
+
+
+async def test_an_owner_sees_only_own_conversations(tmp_path):
+    async with open_server_app(tmp_path, SETTINGS_WITH_KEYS) as server:
+        theirs = await server.create_conversation(owner="alice")
+        async with listen(server, owner="bob") as read:
+            await read.connect()
+            lease = await server.state.store.begin_turn(
+                theirs,
+                TurnStart(id="t1", messages=(plain_message("user", "Hello."),)),
+                owner="alice",
+            )
+            await server.state.store.drop_turn(lease)
+            await server.create_conversation(owner="alice")
+            own = await server.create_conversation(owner="bob")
+            assert [event["id"] for event in await read()] == [own]
+
+
+async def test_side_conversations_are_left_out(server):
+    async with listen(server) as read:
+        await read.connect()
+        side = NewConversation(id=server.state.new_id(), is_side=True)
+        start = TurnStart(id="t1", messages=(plain_message("user", "Title?"),))
+        await server.state.store.begin_turn(side.id, start, create=side)
+        own = await server.create_conversation()
+
+        assert [event["id"] for event in await read()] == [own]
+
+
+async def test_an_invalid_cursor_and_a_missing_key_are_errors(tmp_path):
+    async with open_server_app(tmp_path, SETTINGS_WITH_KEYS) as server:
+        missing = await server("GET", FEED)
+        alice = {"Authorization": f"Bearer {KEYS['alice']}", "Last-Event-ID": "x"}
+        invalid = await server("GET", FEED, headers=alice)
+
+    assert (missing.status_code, missing.json()["error"]["code"]) == (401, "missing_token")
+    assert (invalid.status_code, invalid.json()["error"]["param"]) == (400, "Last-Event-ID")
