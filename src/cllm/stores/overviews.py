@@ -8,7 +8,6 @@ import msgspec
 from cllm.core.conversation import CHAT_SOURCE, SHELL_SOURCE, StoredConversation
 from cllm.core.message import Message
 from cllm.core.ports import Origin, Overview
-from cllm.core.reply import sum_costs
 
 MAX_PREVIEWED = 20_000
 """Characters of the JSON of a message."""
@@ -28,11 +27,12 @@ def find_origin(source: str | None, unnamed: Origin) -> Origin:
 def build_overview(conversation: StoredConversation) -> Overview:
     turns = (*conversation.turns, *conversation.variants)
     usages = [turn.usage for turn in turns if turn.usage is not None]
+    costs = [turn.cost for turn in turns if turn.cost is not None]
     messages = [turn.messages for turn in conversation.turns if turn.messages]
     return Overview(
         last_line=read_line(messages[-1][-1].raw.decode()[:MAX_PREVIEWED]) if messages else "",
         tokens=sum(usage.total for usage in usages),
-        cost=sum_costs(turn.cost for turn in turns),
+        cost=sum(costs) if costs else None,
         unpriced=sum(turn.usage is not None and turn.cost is None for turn in turns),
         state=max(turns, key=lambda turn: turn.started_at).state if turns else None,
     )

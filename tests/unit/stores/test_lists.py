@@ -9,7 +9,7 @@ from cllm.core.conversation import StoredConversation, Summary, Turn
 from cllm.core.errors import UsageError
 from cllm.core.message import plain_message
 from cllm.core.notice import Notice
-from cllm.core.ports import CallRecord
+from cllm.core.ports import CallRecord, Tail
 from cllm.core.reply import Usage
 from cllm.stores.lists import ScannedLists
 from cllm.stores.views import build_summary
@@ -42,6 +42,12 @@ class Scanned(ScannedLists):
         conversation("a", "My cat"),
         conversation("b", "No cat", archived=True),
     )
+
+    async def load(
+        self, ref: str, *, owner: str = "local", tail: Tail = None
+    ) -> StoredConversation:
+        assert (owner, tail) == ("local", None)
+        return next(one for one in self.stored if one.id == ref)
 
     async def _summaries(self, owner: str) -> tuple[Iterable[Summary], tuple[Notice, ...]]:
         return map(build_summary, self.stored if owner == "local" else ()), (NOTICE,)
