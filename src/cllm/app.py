@@ -377,7 +377,8 @@ class App:
             url.partition(":")[2].startswith(str(env.directory / ".cllm"))
             for url in self.store_urls
         )
-        if model == self.settings.model or not is_model_file(model) or not is_project_store:
+        trusted = (self.settings.model, *self.settings.aliases.values())
+        if model in trusted or not is_model_file(model) or not is_project_store:
             return
         if project != user_folder(env).resolve():
             raise UsageError(

@@ -1,4 +1,6 @@
-"""Short names for models."""
+"""Short names for models, in every interface."""
+
+from typing import Any
 
 import pytest
 
@@ -44,3 +46,40 @@ def test_an_alias_of_a_model_file_in_a_project_needs_trust(home, provider, setti
     cllm("Hello").failed_with_one_sentence("cllm trust", prefix="Configuration error: ")
 
     assert provider.requests == []
+
+
+def test_a_branch_with_an_alias_stores_the_model(home, provider, settings, cllm):
+    settings(aliases={"fast": "openai/gpt-fast"})
+    cllm("Hello", "--conversation", "demo").succeeded()
+
+    cllm("conversations", "branch", "demo", "-m", "fast", "--to", "other").succeeded()
+
+    assert home.load("other")["model"] == "openai/gpt-fast"
+
+
+def test_a_fallback_can_be_an_alias(provider, settings, cllm):
+    settings(fallbacks=["spare"], aliases={"spare": "openai/gpt-spare"})
+    provider.queue_error(500, "Overloaded.")
+
+    cllm("Hello").succeeded()
+
+    assert [request.json["model"] for request in provider.requests] == ["gpt-test", "gpt-spare"]
+
+
+def request_of(model: str) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": "Hello."}]}
+
+
+def test_the_server_accepts_an_alias_and_stores_the_model(serve, provider):
+    server = serve(aliases={"fast": "openai/gpt-fast"})
+
+    response = server("POST", "/v1/chat/completions", request_of("fast"), {"X-Conversation-ID": ""})
+    conversation = response.headers["x-conversation-id"]
+    turn = response.headers["x-turn-id"]
+    stored = server("GET", f"/v1/conversations/{conversation}/turns/{turn}").json
+    names = [model["id"] for model in server("GET", "/v1/models").json["data"]]
+
+    assert response.status == 200
+    assert provider.requests[0].json["model"] == "gpt-fast"
+    assert stored["model"] == "openai/gpt-fast"
+    assert "fast" in names

@@ -134,7 +134,7 @@ def default_command(name: str | None, *, is_local: bool) -> None:
         output.print_visibly(f"{app.model} ({source})")
         return
     settings = load_trusted_settings(env, line)
-    model = settings.aliases.get(name, name)
+    model = settings.expand_alias(name)
     App(settings).provider_of(model)
     folder = env.directory / LOCAL_FOLDER if is_local else settings_folders(env, line)[0][0]
     path = folder / FILE_NAME

@@ -84,7 +84,12 @@ class Conversation:
 
     @property
     def _new(self) -> NewConversation:
-        return NewConversation(id=self.id, model=self.model or self._app.model)
+        return NewConversation(id=self.id, model=self._named_model or self._app.model)
+
+    @property
+    def _named_model(self) -> str | None:
+        """The model of this handle; an alias is replaced by its model."""
+        return None if self.model is None else self._app.settings.expand_alias(self.model)
 
     @property
     def _cache_key(self) -> str | None:
@@ -146,7 +151,7 @@ class Conversation:
         return await self._store.load(self.id, tail=tail)
 
     def look_at(self, stored: StoredConversation) -> operations.Seen:
-        model = self.model or stored.model or self._app.model
+        model = self._named_model or stored.model or self._app.model
         return operations.find_window(
             stored, self.window_for(model), self._app.model_context(model)
         )

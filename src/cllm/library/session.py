@@ -154,11 +154,12 @@ class Session:
         storage: TurnStorage,
     ) -> TurnRequest:
         settings = self.app.settings
+        named = None if model is None else settings.expand_alias(model)
         return TurnRequest(
             input=TurnInput(messages=messages, system=system, context=context),
             target=TurnTarget(
-                model=model or self.app.model,
-                switches_model=model is not None,
+                model=named or self.app.model,
+                switches_model=named is not None,
                 fallbacks=settings.fallbacks,
                 parameters={**settings.parameters, **parameters},
                 stream=stream,

@@ -180,7 +180,7 @@ async def model(chat: Chat, rest: str) -> None:
     if not rest:
         chat.screen.print_lines([chat.model])
         return
-    name = chat.app.settings.aliases.get(rest, rest)
+    name = chat.app.settings.expand_alias(rest)
     chat.app.find_route(name)
     chat.named_model = name
     chat.screen.note(f"The model is {name}, from the next message on.")

@@ -99,6 +99,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     is_single_store: bool
     notices: tuple[Notice, ...]
 
+    def expand_alias(self, name: str) -> str:
+        """Return the model of an alias; other names are unchanged."""
+        return self.aliases.get(name, name)
+
     def secrets(self) -> list[str]:
         from cllm.settings.saved_keys import SavedKeys  # noqa: PLC0415 - only for logs
 

@@ -162,3 +162,25 @@ def test_the_public_names_are_those_in_all(program):
     names, there = json.loads(out)
     assert there
     assert {"ask", "stream", "aask", "astream", "ConversationManager", "open_store"} <= set(names)
+
+
+def test_an_alias_works_as_a_model_and_the_conversation_stores_the_model(
+    home, provider, settings, program
+):
+    settings(aliases={"fast": "openai/gpt-fast"})
+
+    out = program(
+        """
+        import cllm
+        print(cllm.ask("One.", model="fast").model)
+        print(cllm.ask("Two.", model="fast", conversation="demo").model)
+        chat = cllm.Conversation("other", model="fast")
+        chat.create()
+        print(chat.ask("Three.").model, chat.load().model, chat.turns()[0].model)
+        print(cllm.ConversationManager(model="fast").ask("Four.").model)
+        """
+    )
+
+    assert set(out.split()) == {"openai/gpt-fast"}
+    assert {request.json["model"] for request in provider.requests} == {"gpt-fast"}
+    assert (home.load("demo")["model"], home.load("other")["model"]) == ("openai/gpt-fast",) * 2

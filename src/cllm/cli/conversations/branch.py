@@ -42,6 +42,7 @@ def command(line: CommandLine, *, ref: str, **options: Any) -> None:
     app = open_app(line)
     model = options["model"]
     if model is not None:
+        model = app.settings.expand_alias(model)
         app.provider_of(model)  # raises an error for an unknown model
     created = build_new_conversation(
         options["new"] or new_conversation_id(now(), new_id()), model=model

@@ -1,4 +1,7 @@
-"""The models endpoints: local models and those in the settings. Providers may have more."""
+"""The models endpoints: local models, aliases and models in the settings.
+
+Providers may have more.
+"""
 
 from collections.abc import Iterator
 
@@ -99,11 +102,12 @@ def _view_models(state: ServerState) -> list[ModelView]:
 
 def _iterate_models(state: ServerState) -> Iterator[tuple[str, str]]:
     """Yield models and their owners, the default model first."""
-    app, routes = state.app, state.settings.routes
-    for name in (app.model, *app.settings.fallbacks, *routes):
+    app = state.app
+    targets = {**app.settings.aliases, **state.settings.routes}
+    for name in (app.model, *app.settings.fallbacks, *targets):
         # The path of a model file is private.
         if not is_model_file(name):
-            provider, slash, _ = routes.get(name, name).partition("/")
+            provider, slash, _ = targets.get(name, name).partition("/")
             yield name, provider if slash else "cllm"
     for provider, row in app.settings.providers.items():
         for name in row.models:

@@ -181,8 +181,8 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/v1/models"): Operation(
         "listModels",
         "server",
-        "List the models in the settings and the local models; in Anthropic's format if the "
-        "request has `anthropic-version`.",
+        "List the models and aliases in the settings and the local models; in Anthropic's format "
+        "if the request has `anthropic-version`.",
         response=ModelListView,
     ),
     ("GET", "/v1/models/{model:path}"): Operation(

@@ -485,9 +485,9 @@ def select_model(name: str, provider: str | None, state: ServerState) -> str:
     prefix, slash, _ = name.partition("/")
     if slash and prefix in _provider_names(state):
         return _check_model(name, state)
-    routes = state.settings.routes
-    if name in routes:
-        return routes[name]
+    names = {**state.app.settings.aliases, **state.settings.routes}
+    if name in names:
+        return names[name]
     if any(name in row.models for row in state.app.settings.providers.values()):
         return name
     default = state.settings.default_provider

@@ -31,6 +31,16 @@ async def test_the_error_for_an_unknown_model_lists_the_known_ones(tmp_path):
     assert "mine/small" in response.json()["error"]["message"]
 
 
+async def test_aliases_are_listed_with_the_owner_of_their_model(tmp_path):
+    aliases = "aliases: {fast: mine/small, file: local//home/somebody/x.gguf, short: gpt-x}\n"
+    async with open_server_app(tmp_path, SETTINGS + aliases) as server:
+        owners = {one["id"]: one["owned_by"] for one in (await server.get("/v1/models"))["data"]}
+        model = await server.get("/v1/models/fast")
+
+    assert (owners["fast"], owners["file"], owners["short"]) == ("mine", "local", "cllm")
+    assert model == {"id": "fast", "object": "model", "created": 0, "owned_by": "mine"}
+
+
 async def test_the_path_of_a_model_file_is_private(tmp_path):
     async with open_server_app(tmp_path, "model: local//home/somebody/model.gguf") as server:
         assert "somebody" not in (await server("GET", "/v1/models")).text

@@ -25,6 +25,7 @@ SYSTEM, USER = plain_message("system", "Be brief."), plain_message("user", "Hell
 SETTINGS = (
     "providers: {mine: {type: openai, api_base: 'http://127.0.0.1:1/v1', models: [small]}}\n"
     "server: {default_provider: openai, routes: {fast: mine/small}}\n"
+    "aliases: {fast: openai/hidden-by-the-route, little: mine/small, small: openai/other}\n"
 )
 ANTHROPIC_KEY = CallersKey(secret=Secret("sk-ant-0123456789"), token=False)
 
@@ -47,11 +48,13 @@ class TestSelectModel:
             ("gpt-test", "openai", "openai/gpt-test"),
             ("openai/gpt-test", "openai", "openai/gpt-test"),
             ("fast", None, "mine/small"),
-            ("small", None, "small"),
+            ("little", None, "mine/small"),
+            ("little", "openai", "openai/little"),
+            ("small", None, "openai/other"),
             ("unknown", None, "unknown"),
         ],
     )
-    async def test_a_name_is_resolved_by_provider_route_or_settings(
+    async def test_a_name_is_resolved_by_provider_route_alias_or_settings(
         self, server, name, provider, expected
     ):
         assert select_model(name, provider, server.state) == expected
