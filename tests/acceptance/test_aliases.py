@@ -1,5 +1,6 @@
 """Short names for models, in every interface."""
 
+import json
 from typing import Any
 
 import pytest
@@ -64,6 +65,72 @@ def test_a_fallback_can_be_an_alias(provider, settings, cllm):
     cllm("Hello").succeeded()
 
     assert [request.json["model"] for request in provider.requests] == ["gpt-test", "gpt-spare"]
+
+
+def test_the_command_sets_lists_and_removes_an_alias(home, provider, settings, cllm):
+    path = settings()
+    before = f"# Mine.\n{path.read_text(encoding='utf-8')}"
+    path.write_text(before, encoding="utf-8")
+
+    added = cllm("models", "alias", "fast", "openai/gpt-fast").succeeded()
+    cllm("models", "alias", "quick", "fast").succeeded()
+    listed = cllm("models", "alias").succeeded().out
+    as_json = json.loads(cllm("models", "alias", "--json").succeeded().out)
+    cllm("Hello", "-m", "quick").succeeded()
+    for name in ("fast", "quick"):
+        cllm("models", "alias", "--remove", name).succeeded()
+
+    assert added.err == f"fast is an alias of openai/gpt-fast ({path}).\n"
+    assert [line.split() for line in listed.splitlines()] == [
+        ["ALIAS", "MODEL"],
+        ["fast", "openai/gpt-fast"],
+        ["quick", "openai/gpt-fast"],
+    ]
+    assert as_json == [
+        {"name": "fast", "model": "openai/gpt-fast"},
+        {"name": "quick", "model": "openai/gpt-fast"},
+    ]
+    assert provider.requests[0].json["model"] == "gpt-fast"
+    assert path.read_text(encoding="utf-8") == f"{before}aliases: {{}}\n"
+    assert cllm("models", "alias").succeeded().out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["a/b", "openai/x"], "without slashes"),
+        ([" ", "openai/x"], "without slashes"),
+        (["", "openai/x"], "visible"),
+        (["a b", "openai/x"], "without slashes"),
+        (["a\nb", "openai/x"], "a\\nb"),
+        (["x" * 101, "openai/x"], "at most 100"),
+        (["--", "-x", "openai/x"], "no hyphen first"),
+        (["fast"], "cllm models alias NAME MODEL"),
+        (["fast", "nonsense"], "provider/model"),
+        (["--remove", "fast"], "There is no alias 'fast'"),
+        (["--remove", "a", "b"], "--remove takes one name"),
+    ],
+)
+def test_a_wrong_alias_is_one_sentence_and_changes_nothing(settings, cllm, arguments, words):
+    path = settings()
+    before = path.read_bytes()
+
+    cllm("models", "alias", *arguments).failed_with_one_sentence(words)
+
+    assert path.read_bytes() == before
+
+
+def test_an_alias_of_a_folder_has_priority_and_is_removed_there(home, settings, cllm):
+    settings(aliases={"fast": "openai/a"})
+    cllm("models", "alias", "fast", "openai/b", "--local").succeeded()
+    cllm("models", "alias", "mine", "openai/c", "--local").succeeded()
+
+    result = cllm("models", "alias", "fast", "openai/d").succeeded()
+    assert "Here openai/b has priority" in result.err
+    cllm("models", "alias", "--remove", "mine").failed_with_one_sentence(
+        str(home.work / ".cllm/Cllmfile.yml"), "remove it there"
+    )
+    cllm("models", "alias", "--remove", "mine", "--local").succeeded()
 
 
 def request_of(model: str) -> dict[str, Any]:

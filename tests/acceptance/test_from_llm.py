@@ -26,7 +26,13 @@ def test_the_table_has_every_row():
 def run_line(home, settings, provider, cllm):
     """Run a line; the files that the lines name exist."""
     openai = {"api_base": provider.url, "api_key": "sk-test-0123456789abcdef"}
-    settings(model="openai/gpt-test", api_base=..., api_key=..., providers={"openai": openai})
+    settings(
+        model="openai/gpt-test",
+        api_base=...,
+        api_key=...,
+        providers={"openai": openai},
+        aliases={"fast": "openai/gpt-4o"},
+    )
     home.write_old_conversation(
         "cats", ("user", "My cat is called Luna."), ("assistant", "A fine name.")
     )

@@ -97,6 +97,7 @@ def world(home, settings, provider):
         providers={"openai": openai},
         default_system_message="Be brief.",
         server={"port": 0},
+        aliases={"fast": "openai/gpt-4o"},
     )
     home.write_old_conversation(
         "cats", ("user", "My cat is called Luna."), ("assistant", "A fine name.")

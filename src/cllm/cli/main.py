@@ -30,7 +30,10 @@ COMMANDS = {
     "doctor": ("cllm.cli.doctor", "Check the settings, the provider and the conversations."),
     "init": ("cllm.cli.init", "Create a Cllmfile.yml, optionally from a template."),
     "keys": ("cllm.cli.keys", "Save, list and remove API keys."),
-    "models": ("cllm.cli.models", "List models; download and remove local ones."),
+    "models": (
+        "cllm.cli.models",
+        "List, choose and download models; set aliases.",
+    ),
     "search": (
         "cllm.cli.conversations.search",
         "Search the messages and titles of conversations.",
@@ -49,7 +52,7 @@ SUB_COMMANDS = {
     ),
     "db": ("adopt", "check", "current", "downgrade", "upgrade"),
     "keys": ("list", "remove", "set"),
-    "models": ("default", "list", "pull", "remove"),
+    "models": ("alias", "default", "list", "pull", "remove"),
     "templates": ("edit", "list", "show"),
 }
 OTHER_WORDS = {

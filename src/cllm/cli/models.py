@@ -1,7 +1,8 @@
-"""`cllm models`: downloads, lists and removes local models."""
+"""`cllm models`: lists models; sets the default model and aliases; downloads local models."""
 
 from datetime import UTC, datetime
 from importlib.util import find_spec
+from pathlib import Path
 from typing import assert_never
 
 import click
@@ -12,7 +13,7 @@ from cllm.cli.completion import complete_models
 from cllm.cli.inputs import HelpGroup, current_environment
 from cllm.cli.progress import Progress
 from cllm.cli.trust import load_trusted_layers, load_trusted_settings
-from cllm.core.errors import MissingExtraError
+from cllm.core.errors import MissingExtraError, UsageError
 from cllm.providers.local.models import (
     DEFAULT_MODEL,
     SUGGESTED_MODEL,
@@ -22,12 +23,12 @@ from cllm.providers.local.models import (
     remove_model,
 )
 from cllm.settings.cllmfile import FILE_NAME
-from cllm.settings.layers import CommandLine, settings_folders
+from cllm.settings.layers import CommandLine, Environment, settings_folders
 from cllm.settings.load import LOCAL as LOCAL_FOLDER
 from cllm.settings.load import build_settings
-from cllm.terminal import align_columns
+from cllm.terminal import align_columns, make_visible
 
-HELP = """List models; download and remove local ones."""
+HELP = """List, choose and download models; set aliases."""
 PULL_HELP = f"""Download a model for offline use.
 
 MODEL is the name of a known model, such as {SUGGESTED_MODEL} (default {DEFAULT_MODEL}), a
@@ -57,6 +58,17 @@ DEFAULT_EXAMPLES = (
     "cllm models default openai/gpt-4o",
     "cllm models default openai/gpt-4o --local",
 )
+ALIAS_HELP = """List the aliases of models, set one, or remove one.
+
+An alias works wherever a model can be named. It is a name without slashes and spaces. The command
+writes `aliases` in ~/.cllm/Cllmfile.yml and leaves the rest of the file unchanged."""
+ALIAS_EXAMPLES = (
+    "cllm models alias",
+    "cllm models alias fast openai/gpt-4o-mini",
+    "cllm models alias --remove fast",
+)
+ALIASES = "aliases"
+MAX_ALIAS_LENGTH = 100
 REMOVE_HELP = "Delete the file of a model from the cache."
 
 
@@ -136,13 +148,88 @@ def default_command(name: str | None, *, is_local: bool) -> None:
     settings = load_trusted_settings(env, line)
     model = settings.expand_alias(name)
     App(settings).provider_of(model)
-    folder = env.directory / LOCAL_FOLDER if is_local else settings_folders(env, line)[0][0]
-    path = folder / FILE_NAME
+    path = _find_cllmfile(env, line, is_local=is_local)
     set_key(path, "model", name)
     output.note(f"The default model is {name} ({path}).")
     effective = load_trusted_settings(env, line).model
     if effective != model:
         output.note(f"Here {effective} has priority; see: cllm models default")
+
+
+@command.command(name="alias", help=ALIAS_HELP, examples=ALIAS_EXAMPLES)
+@click.argument("name", required=False)
+@click.argument("model", required=False, shell_complete=complete_models)
+@click.option("--remove", "removed", metavar="NAME", help="Remove this alias.")
+@click.option("--local", "is_local", is_flag=True, help="Write ./.cllm/Cllmfile.yml.")
+@click.option("--json", "as_json", is_flag=True, help="Print the aliases as JSON.")
+def alias_command(
+    name: str | None, model: str | None, *, removed: str | None, is_local: bool, as_json: bool
+) -> None:
+    if removed is not None and name is not None:
+        raise UsageError("--remove takes one name; use: cllm models alias --remove NAME")
+    if removed is not None:
+        _remove_alias(removed, is_local=is_local)
+    elif name is None:
+        _print_aliases(as_json=as_json)
+    elif model is None:
+        raise UsageError(f"The alias '{name}' needs a model; use: cllm models alias NAME MODEL")
+    else:
+        _set_alias(name, model, is_local=is_local)
+
+
+def _set_alias(name: str, model: str, *, is_local: bool) -> None:
+    from cllm.app import App
+    from cllm.settings.cllmfile_edit import set_entry
+
+    is_valid = name.isprintable() and not ("/" in name or " " in name or name.startswith("-"))
+    if not is_valid or not 0 < len(name) <= MAX_ALIAS_LENGTH:
+        raise UsageError(
+            f"'{make_visible(name)}' cannot be an alias; use at most {MAX_ALIAS_LENGTH} visible "
+            "characters without slashes and spaces, and no hyphen first."
+        )
+    env, line = current_environment(), CommandLine()
+    settings = load_trusted_settings(env, line)
+    target = settings.expand_alias(model)
+    App(settings).provider_of(target)
+    path = _find_cllmfile(env, line, is_local=is_local)
+    set_entry(path, ALIASES, name, target)
+    output.note(f"{name} is an alias of {target} ({path}).")
+    effective = load_trusted_settings(env, line).expand_alias(name)
+    if effective != target:
+        output.note(f"Here {effective} has priority; see: cllm models alias")
+
+
+def _remove_alias(name: str, *, is_local: bool) -> None:
+    from cllm.settings.cllmfile import read_cllmfile
+    from cllm.settings.cllmfile_edit import remove_entry
+
+    env, line = current_environment(), CommandLine()
+    path = _find_cllmfile(env, line, is_local=is_local)
+    file = read_cllmfile(path, in_user_folder=True)
+    aliases = None if file is None else file.content.get(ALIASES)
+    if not isinstance(aliases, dict) or name not in aliases:
+        layered = load_trusted_layers(env, line)
+        if name in build_settings(layered, env, line).aliases:
+            source = layered.source_of(f"{ALIASES}.{name}")
+            raise UsageError(f"The alias '{name}' is in {source}; remove it there.")
+        raise UsageError(f"There is no alias '{name}'; list them with: cllm models alias")
+    remove_entry(path, ALIASES, name)
+    output.note(f"Removed the alias {name} ({path}).")
+
+
+def _print_aliases(*, as_json: bool) -> None:
+    aliases = load_trusted_settings(current_environment(), CommandLine()).aliases
+    if as_json:
+        output.print_json([{"name": name, "model": aliases[name]} for name in sorted(aliases)])
+    elif aliases:
+        output.print_lines(align_columns([("ALIAS", "MODEL"), *sorted(aliases.items())]))
+    else:
+        output.note("There are no aliases; set one with: cllm models alias NAME MODEL")
+
+
+def _find_cllmfile(env: Environment, line: CommandLine, *, is_local: bool) -> Path:
+    folder = env.directory / LOCAL_FOLDER if is_local else settings_folders(env, line)[0][0]
+    return folder / FILE_NAME
 
 
 @command.command(name="remove", help=REMOVE_HELP, examples=(f"cllm models remove {DEFAULT_MODEL}",))

@@ -1,9 +1,10 @@
-"""One key of a Cllmfile is set; the rest stays as it is."""
+"""One key of a Cllmfile, or of a mapping in it, changes; the rest stays as it is."""
 
 import pytest
+import yaml
 
 from cllm.core.errors import SettingsError
-from cllm.settings.cllmfile_edit import set_key
+from cllm.settings.cllmfile_edit import remove_entry, set_entry, set_key
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,93 @@ def test_only_the_key_changes(tmp_path, before, after):
     assert path.read_text(encoding="utf-8") == after
     assert path.stat().st_mode & 0o777 == 0o640
     assert [entry.name for entry in tmp_path.iterdir()] == ["Cllmfile.yml"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "aliases:\n  fast: a/b\n"),
+        ("seed: 1", "seed: 1\naliases:\n  fast: a/b\n"),
+        ("aliases:\nseed: 1\n", "aliases:\n  fast: a/b\nseed: 1\n"),
+        ("aliases: {}\nseed: 1\n", "aliases: {fast: a/b}\nseed: 1\n"),
+        ("aliases: {x: y/z} # A\n", "aliases: {x: y/z, fast: a/b} # A\n"),
+        ("aliases: {fast: y/z}\n", "aliases: {fast: a/b}\n"),
+        (
+            "aliases: # A: b\n    x: y/z # B\n    # C\nseed: 1\n",
+            "aliases: # A: b\n    x: y/z # B\n    fast: a/b\n    # C\nseed: 1\n",
+        ),
+        ("aliases:\n  x: y/z", "aliases:\n  x: y/z\n  fast: a/b\n"),
+        (
+            "aliases:\n  fast: 'y/z' # B\n  x: y/z\n",
+            "aliases:\n  fast: a/b # B\n  x: y/z\n",
+        ),
+        ("{aliases: {x: y}, seed: 1}\n", "{aliases: {x: y, fast: a/b}, seed: 1}\n"),
+    ],
+)
+def test_only_the_entry_changes(tmp_path, before, after):
+    path = tmp_path / "Cllmfile.yml"
+    path.write_text(before, encoding="utf-8")
+
+    set_entry(path, "aliases", "fast", "a/b")
+
+    assert path.read_text(encoding="utf-8") == after
+
+
+@pytest.mark.parametrize("name", ["no", "1", "null", "a: b", "#x", "é", "${HOME}", "'"])
+@pytest.mark.parametrize("before", ["", "aliases: {x: y}\n", "aliases:\n  x: y\n"])
+def test_a_name_that_yaml_would_change_is_quoted_and_can_be_removed(tmp_path, before, name):
+    path = tmp_path / "Cllmfile.yml"
+    path.write_text(before, encoding="utf-8")
+
+    set_entry(path, "aliases", name, "a/b")
+    assert yaml.safe_load(path.read_text(encoding="utf-8"))["aliases"][name] == "a/b"
+
+    remove_entry(path, "aliases", name)
+    assert name not in yaml.safe_load(path.read_text(encoding="utf-8"))["aliases"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("aliases:\n  fast: a/b\n", "aliases: {}\n"),
+        (
+            "aliases: # A: b\n  # B\n  fast: a/b # C\nseed: 1\n",
+            "aliases: {} # A: b\n  # B\nseed: 1\n",
+        ),
+        ("aliases:\n  fast: a/b\n  # B\n  x: y/z\n", "aliases:\n  # B\n  x: y/z\n"),
+        ("aliases:\n  x: y/z\n  fast: |\n    a/b\nseed: 1\n", "aliases:\n  x: y/z\nseed: 1\n"),
+        ("aliases: {fast: a/b, x: y/z} # A\n", "aliases: {x: y/z} # A\n"),
+        ("aliases: {fast: a/b}", "aliases: {}"),
+    ],
+)
+def test_only_the_entry_is_removed(tmp_path, before, after):
+    path = tmp_path / "Cllmfile.yml"
+    path.write_text(before, encoding="utf-8")
+
+    remove_entry(path, "aliases", "fast")
+
+    assert path.read_text(encoding="utf-8") == after
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "aliases: {\n  x: y # A\n}\n",
+        "aliases: [a]\n",
+        "x: &x {a: b}\naliases: *x\n",
+        "x: &x\n  a: b\naliases:\n  <<: *x\n",
+    ],
+)
+def test_a_mapping_that_cannot_be_edited_stays_as_it_is(tmp_path, text):
+    path = tmp_path / "Cllmfile.yml"
+    path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(SettingsError, match=r"yourself\."):
+        set_entry(path, "aliases", "fast", "a/b")
+    with pytest.raises(SettingsError, match=r"yourself\."):
+        remove_entry(path, "aliases", "a")
+
+    assert path.read_text(encoding="utf-8") == text
 
 
 def test_a_missing_file_is_created_for_its_owner_only(tmp_path):
