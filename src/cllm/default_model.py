@@ -41,6 +41,10 @@ class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
     @property
+    def summary(self) -> str:
+        return f"Using {self.model}: no model is configured, and {self.reason}."
+
+    @property
     def hint(self) -> str:
         advice = "use -m NAME, CLLM_MODEL or: cllm models default NAME"
         if self.model == f"{LOCAL}/{DEFAULT_MODEL}":
@@ -49,10 +53,7 @@ class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
                 "save a key (cllm keys set PROVIDER) or download a better local model "
                 f"(cllm models pull {SUGGESTED_MODEL}, {size:.0f} MB), and {advice}"
             )
-        return (
-            f"Using {self.model}: no model is configured, and {self.reason}. To change this, "
-            f"{advice}. (This hint is shown once.)"
-        )
+        return f"{self.summary} To change this, {advice}. (This hint is shown once.)"
 
 
 def choose_model(settings: Settings) -> ModelChoice:

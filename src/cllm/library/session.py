@@ -139,6 +139,7 @@ class Session:
             home=Path.home(), directory=Path.cwd(), environment=dict(os.environ)
         )
         self.app = App(load_settings(environment, CommandLine()))
+        self._has_reported_choice = False
         self._streams: dict[tuple[int, str], tuple[CallerId, Pieces]] = {}
         background().on_stop(self.app.close)
 
@@ -198,7 +199,7 @@ class Session:
                         yield event.text
                     case TurnStarted():
                         conversation = event.conversation
-                        notices += event.prompt.notices
+                        notices += (*self._report_choice(event.model), *event.prompt.notices)
                     case Noticed():
                         notices.append(event.notice)
                     case TurnEnded():
@@ -206,6 +207,16 @@ class Session:
                         return
                     case _:
                         pass
+
+    def _report_choice(self, model: str) -> Iterator[Notice]:
+        """Yield a notice for the first turn with a model that cllm chose."""
+        app = self.app
+        if self._has_reported_choice or app.settings.model is not None or model != app.model:
+            return
+        self._has_reported_choice = True
+        advice = "pass model=, set CLLM_MODEL, or run: cllm models default NAME"
+        message = f"{app.model_choice.summary} To change this, {advice}."
+        yield Notice(code="model_chosen", path="model", message=message)
 
     async def close_open_stream(self, store: Store, ref: str) -> None:
         """Close a stream of this conversation that the caller left open, and would wait for."""

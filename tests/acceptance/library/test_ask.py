@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from cllm.default_model import SMALL_MODELS
+
 
 def test_ask_returns_the_answer_with_its_facts(provider, program):
     provider.queue_reply("Fine.")
@@ -184,3 +186,23 @@ def test_an_alias_works_as_a_model_and_the_conversation_stores_the_model(
     assert set(out.split()) == {"openai/gpt-fast"}
     assert {request.json["model"] for request in provider.requests} == {"gpt-fast"}
     assert (home.load("demo")["model"], home.load("other")["model"]) == ("openai/gpt-fast",) * 2
+
+
+def test_the_first_answer_of_a_process_names_the_model_that_cllm_chose(home, provider, program):
+    rows = {"openai": {"api_base": provider.url, "api_key": "sk-test-0123456789abcdef"}}
+    (home.path / ".cllm/Cllmfile.yml").write_text(json.dumps({"providers": rows}), encoding="utf-8")
+    source = """
+        import cllm
+        answers = [cllm.ask("One.", model="openai/x"), cllm.ask("Two."), cllm.ask("Three.")]
+        print([[(n.code, n.path, n.message) for n in answer.notices] for answer in answers])
+        """
+
+    first, second = program(source), program(source)
+
+    model = f"openai/{SMALL_MODELS['openai']}"
+    start = f"[[], [('model_chosen', 'model', 'Using {model}: no model is configured, and the "
+    assert first.startswith(start)
+    assert "pass model=" in first
+    assert first.endswith("], []]\n")
+    assert first == second
+    assert not (home.cache / "cllm/hint-shown").exists()
