@@ -116,7 +116,10 @@ def _read_reply(
     has_text = any(one.role == "assistant" and one.text.strip() for one in messages)
     if not has_text:
         for part in _read_content(message.get("content")):
-            parts += _split_details(part.text, bool(messages)) if isinstance(part, Text) else [part]
+            if isinstance(part, Text):
+                parts += _split_details(part.text, has_output=bool(messages))
+            else:
+                parts.append(part)
     if not has_text and not parts and (error := _read_error(message)):
         report.note("an error message became the text of a reply")
         parts.append(Text(text=error))
@@ -147,7 +150,7 @@ def _read_files(message: Fields, files: OpenWebuiFiles) -> list[AnyPart]:
     return [files.read(file) for file in read_objects(message, "files")]
 
 
-def _split_details(content: str, has_output: bool) -> Iterator[AnyPart]:
+def _split_details(content: str, *, has_output: bool) -> Iterator[AnyPart]:
     """Yield the reasoning that older versions write into the text, then the text.
 
     `has_output`: the text repeats tool calls, which are left out here.

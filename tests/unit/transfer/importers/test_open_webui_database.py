@@ -19,7 +19,7 @@ def write_database(path: Path, chat: dict[str, Any], *rows: tuple[Any, ...]) -> 
         head = (chat["id"], chat["title"], json.dumps(chat["chat"]), 1767225600, 1)
         database.execute("INSERT INTO chat VALUES (?, ?, ?, ?, ?, ?)", (*head, '{"tags": ["a"]}'))
         database.execute(f"CREATE TABLE chat_message ({COLUMNS})")
-        database.executemany(f"INSERT INTO chat_message VALUES ({'?, ' * 10}?)", rows)
+        database.executemany("INSERT INTO chat_message VALUES (?,?,?,?,?,?,?,?,?,?,?)", rows)
         database.execute("CREATE TABLE file (id, filename, path, data, meta)")
         data = json.dumps({"content": "Cats purr."})
         database.execute("INSERT INTO file VALUES ('f1', 'cats.txt', '/x', ?, NULL)", (data,))
@@ -40,7 +40,8 @@ async def test_messages_of_the_table_are_read(
         ("chat-1-u3", "chat-1", "user", "a3", '"Who?"', None, None, files, 1, None, 1767225610),
         ("chat-1-a4", "chat-1", "assistant", "u3", '""', json.dumps(output), "llama3", None, 1,
          '{"input_tokens": 4, "output_tokens": 2}', 1767225611),
-        ("chat-1-a3", "chat-1", "assistant", "u2", '"Later."', "{", None, None, 1, None, 1767225604),
+        ("chat-1-a3", "chat-1", "assistant", "u2", '"Later."', "{", None, None, 1, None, 1767225604,
+        ),
         ("other-x", "other", "user", None, '"No"', None, None, None, 1, None, 1767225604),
     )  # fmt: skip
     chat["chat"]["history"]["currentId"] = "a4"

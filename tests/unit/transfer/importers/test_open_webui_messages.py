@@ -99,11 +99,12 @@ def test_uploaded_files_have_their_bytes(tmp_path: Path, report: ImportReport) -
     (tmp_path / "uploads").mkdir()
     (tmp_path / "uploads/f1_cat.png").write_bytes(PIXEL)
     (tmp_path / "uploads/f2_a.csv").write_bytes(b"1,2")
+    meta = {"meta": {"content_type": "text/csv"}}
     files = [
         {"type": "image", "url": "/api/v1/files/f1/content", "name": "cat.png"},
-        {"type": "file", "id": "f2", "name": "a.csv", "file": {"meta": {"content_type": "text/csv"}}},
+        {"type": "file", "id": "f2", "name": "a.csv", "file": meta},
         {"type": "image", "url": "f3"},
-    ]  # fmt: skip
+    ]
     (message,) = read(tmp_path, report, "user", content="", files=files)
     image, document, missing = parts_of(message)
     assert isinstance(image, Image)
