@@ -165,11 +165,11 @@ def test_conversations_move_between_stores(
     other = f"sqlite:{tmp_path / 'other.db'}"
     move = ("conversations", "move", "--all", "--store")
     assert cllm(*move, store_url, "--to", other).succeeded().out == (
-        "Moved 5 conversations; 0 failed.\n"
+        "Moved 6 conversations; 0 failed.\n"
     )
     assert cllm("verify", "--store", store_url).succeeded().out.startswith("Checked 0 ")
-    assert cllm("verify", "--store", other).succeeded().out.startswith("Checked 5 ")
+    assert cllm("verify", "--store", other).succeeded().out.startswith("Checked 6 ")
     cllm(*move, other, "--to", store_url, "--copy").succeeded()
-    assert cllm("verify", "--store", store_url).succeeded().out.startswith("Checked 5 ")
+    assert cllm("verify", "--store", store_url).succeeded().out.startswith("Checked 6 ")
     missing = cllm("conversations", "move", "nope", "--to", other, "--store", store_url)
     missing.failed_with_one_sentence("nope")

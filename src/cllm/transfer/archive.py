@@ -40,7 +40,13 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Archive:
-    """The regular files of a source in order of their names."""
+    """The regular files of a source in order of their names.
+
+    `can_read_neighbours`: a reader can also read files outside of the source that it refers to. A
+    server that imports the file of a client sets it to False.
+    """
+
+    can_read_neighbours = True
 
     def __init__(self, path: Path, files: Sequence[SourceFile]) -> None:
         self.path = path

@@ -22,6 +22,10 @@ class DamagedFileError(ValueError):
     """A file of a source cannot be read to its end; the message is a short reason."""
 
 
+class TooLargeError(DamagedFileError):
+    """A file has more bytes than a limit."""
+
+
 def iter_objects(stream: BinaryIO, *, field: str | None = None) -> Iterator[bytes]:
     """Yield the objects of a top-level array, or of the array `field` of a top-level object.
 
@@ -70,7 +74,7 @@ class _Scanner:
             if self._start is not None:
                 self._start = 0
             if len(buffer) > MAX_OBJECT_BYTES:
-                raise DamagedFileError(f"an object has more than {MAX_OBJECT_BYTES} bytes")
+                raise TooLargeError(f"an object has more than {MAX_OBJECT_BYTES} bytes")
             # A long string is read again from its start, so the chunks grow with it.
             chunk = self._stream.read(max(CHUNK_BYTES, len(buffer) - position))
             buffer += chunk
@@ -120,11 +124,15 @@ class _Scanner:
         return None
 
 
-def iter_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a JSONL file that are not blank."""
+def iter_lines(stream: BinaryIO, *, limit: int | None = None) -> Iterator[bytes]:
+    """Yield the lines of a JSONL file that are not blank. `limit`: the bytes of all lines."""
+    size = 0
     while line := stream.readline(MAX_LINE_BYTES + 1):
         if len(line) > MAX_LINE_BYTES:
-            raise DamagedFileError(f"a line has more than {MAX_LINE_BYTES} bytes")
+            raise TooLargeError(f"a line has more than {MAX_LINE_BYTES} bytes")
+        size += len(line)
+        if limit is not None and size > limit:
+            raise TooLargeError(f"it has more than {limit} bytes")
         if stripped := line.removeprefix(BOM).strip():
             yield stripped
 

@@ -19,40 +19,23 @@ from cllm.transfer.importers.content import (
     read_objects,
     read_text,
 )
-from cllm.transfer.json_stream import DamagedFileError, decode_object, iter_lines
+from cllm.transfer.importers.session_file import Line, read_records
 from cllm.transfer.message_tree import ImportedConversation, ImportedNode
 from cllm.transfer.report import ImportReport
 
 SOURCE = "claude-code"
 SYNTHETIC = "<synthetic>"
-Line = dict[str, Any]
 
 
 def read_conversations(archive: Archive, report: ImportReport) -> Iterator[ImportedConversation]:
     for file in archive.files:
         if not file.base.endswith(".jsonl"):
             continue
-        lines = list(_read_lines(archive, file, report))
+        lines = read_records(archive, file, report)
         if any(line.get("type") in ("user", "assistant") for line in lines):
             yield _Session(file, lines, report).read()
-        else:
+        elif lines:
             report.skip("it has no messages", path=file.name)
-
-
-def _read_lines(archive: Archive, file: SourceFile, report: ImportReport) -> Iterator[Line]:
-    """Yield the lines. A damaged line is reported; the last one may be incomplete."""
-    damaged = 0
-    try:
-        with archive.open(file) as stream:
-            for data in iter_lines(stream):
-                try:
-                    yield decode_object(data)
-                except DamagedFileError:
-                    damaged += 1
-    except DamagedFileError as error:
-        report.skip(str(error), damaged=True, path=file.name)
-    if damaged:
-        report.skip(f"{damaged} damaged lines were left out", damaged=True, path=file.name)
 
 
 class _Session:

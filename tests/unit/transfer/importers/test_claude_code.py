@@ -55,7 +55,7 @@ async def test_damage_is_reported_and_a_second_import_changes_nothing(
 ) -> None:
     report = await import_file(write_claude_code(tmp_path))
     assert [(one.path, one.reason, one.damaged) for one in report.skipped] == [
-        ("-work/5e55.jsonl", "1 damaged lines were left out", True),
+        ("-work/5e55.jsonl", "1 damaged line was left out", True),
         ("-work/empty.jsonl", "it has no messages", False),
     ]
     before = await list_all(store)
