@@ -1,16 +1,17 @@
 """Reads the sessions of Claude Code: a `.jsonl` file, a project, or the folder `projects`.
 
 One reply is several lines with the same message ID. Sessions of sub-agents become side
-conversations.
+conversations: those in files of their own, and those that older versions write into the same file.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cllm.core.conversation import Branch
 from cllm.core.message import Role
 from cllm.core.reply import Usage
 from cllm.transfer.archive import Archive, SourceFile
+from cllm.transfer.importers.claude_code_results import StoredResults
 from cllm.transfer.importers.content import (
     build_anthropic_message,
     parse_time,
@@ -19,12 +20,14 @@ from cllm.transfer.importers.content import (
     read_objects,
     read_text,
 )
-from cllm.transfer.importers.session_file import Line, read_records
+from cllm.transfer.importers.session_file import NO_MESSAGES, Line, read_records
 from cllm.transfer.message_tree import ImportedConversation, ImportedNode
 from cllm.transfer.report import ImportReport
 
 SOURCE = "claude-code"
 SYNTHETIC = "<synthetic>"
+TITLES = ("customTitle", "aiTitle", "summary")
+"""The fields with a title, the one that counts first."""
 
 
 def read_conversations(archive: Archive, report: ImportReport) -> Iterator[ImportedConversation]:
@@ -32,18 +35,56 @@ def read_conversations(archive: Archive, report: ImportReport) -> Iterator[Impor
         if not file.base.endswith(".jsonl"):
             continue
         lines = read_records(archive, file, report)
-        if any(line.get("type") in ("user", "assistant") for line in lines):
-            yield _Session(file, lines, report).read()
-        elif lines:
-            report.skip("it has no messages", path=file.name)
+        if not any(line.get("type") in ("user", "assistant") for line in lines):
+            if lines:
+                report.skip(NO_MESSAGES, path=file.name)
+            continue
+        results = StoredResults(archive, file, report)
+        session = _find_session(file, lines)
+        for agent, own in _split_agents(lines).items():
+            yield _Session(session, agent, own, results, report).read()
+
+
+def _find_session(file: SourceFile, lines: Sequence[Line]) -> str:
+    """Return the ID of a session. A resumed one can have lines of another, with its ID."""
+    stem = file.base.removesuffix(".jsonl")
+    refs = dict.fromkeys(filter(None, (read_text(line, "sessionId") for line in lines)))
+    return stem if stem in refs or not refs else next(iter(refs))
+
+
+def _split_agents(lines: Sequence[Line]) -> dict[str, list[Line]]:
+    """Return the lines of the session, under an empty name, and those of each sub-agent."""
+    roots: dict[str, str] = {}
+    groups: dict[str, list[Line]] = {}
+    for line in lines:
+        agent = ""
+        if line.get("isSidechain") is True:
+            key, parent = read_text(line, "uuid"), read_text(line, "parentUuid")
+            root = roots.setdefault(key, roots.get(parent, key))
+            agent = read_text(line, "agentId") or root
+        groups.setdefault(agent, []).append(line)
+    return {
+        agent: own
+        for agent, own in groups.items()
+        if any(line.get("type") in ("user", "assistant") for line in own)
+    }
 
 
 class _Session:
     """One session; `nodes` by the ID of their first line, since lines of one reply are joined."""
 
-    def __init__(self, file: SourceFile, lines: list[Line], report: ImportReport) -> None:
-        self._file = file
+    def __init__(
+        self,
+        session: str,
+        agent: str,
+        lines: Sequence[Line],
+        results: StoredResults,
+        report: ImportReport,
+    ) -> None:
+        self._session = session
+        self._agent = agent
         self._lines = lines
+        self._results = results
         self._report = report
         self._blocks: dict[str, list[Any]] = {}
         self._first: dict[str, Line] = {}
@@ -54,33 +95,28 @@ class _Session:
 
     def read(self) -> ImportedConversation:
         seen: set[str] = set()
-        title = None
+        titles: dict[str, str] = {}
         for line in self._lines:
-            kind = read_text(line, "type")
-            title = read_text(line, "customTitle", "aiTitle", "summary") or title
+            titles |= {name: text for name in TITLES if (text := read_text(line, name))}
             key = read_text(line, "uuid")
             if not key or key in seen:
                 continue
             seen.add(key)
-            self._add(key, kind, line)
-        nodes = tuple(self._build_node(key) for key in self._first)
-        first = self._lines[0]
-        session = next(filter(None, (read_text(one, "sessionId") for one in self._lines)), "")
-        agent = next(filter(None, (read_text(one, "agentId") for one in self._lines)), "")
-        is_side = bool(agent) and any(one.get("isSidechain") is True for one in self._lines)
+            self._add(key, read_text(line, "type"), line)
         details = {
             name: value
             for name in ("cwd", "gitBranch", "version")
             if (value := next(filter(None, (read_text(o, name) for o in self._lines)), ""))
         }
+        session, agent = self._session, self._agent
         return ImportedConversation(
             source=SOURCE,
-            id=f"{session}/{agent}" if is_side else session or self._file.base,
-            nodes=nodes,
-            title=title,
-            created_at=parse_time(first.get("timestamp")),
-            is_side=is_side,
-            parent=Branch(conversation=session, sequence=0, kind="side") if is_side else None,
+            id=f"{session}/{agent}" if agent else session,
+            nodes=tuple(self._build_node(key) for key in self._first),
+            title=next((titles[name] for name in TITLES if name in titles), None),
+            created_at=parse_time(self._lines[0].get("timestamp")),
+            is_side=bool(agent),
+            parent=Branch(conversation=session, sequence=0, kind="side") if agent else None,
             metadata={SOURCE: details} if details else {},
         )
 
@@ -114,7 +150,11 @@ class _Session:
         if isinstance(content, str):
             return [{"type": "text", "text": content}] if content.strip() else []
         blocks = read_objects(message, "content")
-        return [block for block in blocks if block.get("type") != "text" or block.get("text")]
+        return [
+            self._results.complete(block)
+            for block in blocks
+            if block.get("type") != "text" or block.get("text")
+        ]
 
     def _build_node(self, key: str) -> ImportedNode:
         line, last = self._first[key], self._last[key]

@@ -21,7 +21,7 @@ from cllm.transfer.importers.content import (
     read_objects,
     read_text,
 )
-from cllm.transfer.importers.session_file import COMPRESSED, Line, read_records
+from cllm.transfer.importers.session_file import COMPRESSED, NO_MESSAGES, Line, read_records
 from cllm.transfer.message_tree import ImportedConversation, ImportedNode
 from cllm.transfer.report import ImportReport
 
@@ -56,7 +56,7 @@ def read_conversations(archive: Archive, report: ImportReport) -> Iterator[Impor
         if session.has_messages:
             yield session.build(file, names)
         elif lines and file.base.startswith(ROLLOUT):
-            report.skip("it has no messages", path=file.name)
+            report.skip(NO_MESSAGES, path=file.name)
 
 
 def _read_names(archive: Archive, report: ImportReport) -> dict[str, str]:

@@ -16,6 +16,7 @@ from cllm.transfer.json_stream import (
 from cllm.transfer.report import ImportReport
 
 COMPRESSED = ".jsonl.zst"
+NO_MESSAGES = "it has no messages"
 Line = dict[str, Any]
 
 
@@ -38,9 +39,12 @@ def read_records(archive: Archive, file: SourceFile, report: ImportReport) -> li
         return []
     except DamagedFileError as error:
         report.skip(str(error), damaged=True, path=file.name)
+        return lines
     if damaged:
         noun = "line was" if damaged == 1 else "lines were"
         report.skip(f"{damaged} damaged {noun} left out", damaged=True, path=file.name)
+    elif not lines:
+        report.skip(NO_MESSAGES, path=file.name)
     return lines
 
 

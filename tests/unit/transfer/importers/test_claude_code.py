@@ -1,8 +1,8 @@
 from pathlib import Path
 
 import pytest
-from tests.import_sources import write_claude_code
-from tests.unit.transfer.conftest import Import, list_all
+from tests.import_sources import claude_code_line, write_claude_code, write_lines
+from tests.unit.transfer.conftest import Import, list_all, texts
 
 from cllm.core.message import Thinking, ToolCall, ToolResult
 from cllm.core.ports import Store
@@ -61,3 +61,46 @@ async def test_damage_is_reported_and_a_second_import_changes_nothing(
     before = await list_all(store)
     assert (await import_file(tmp_path)).unchanged == 3
     assert await list_all(store) == before
+
+
+async def test_sub_agents_in_the_same_file_are_side_conversations(
+    import_file: Import, store: Store, tmp_path: Path
+) -> None:
+    side = {"isSidechain": True}
+    write_lines(
+        tmp_path / "5e55.jsonl",
+        claude_code_line("a", None, "user", "Start."),
+        claude_code_line("b", None, "user", "Search one.", **side),
+        claude_code_line("c", None, "user", "Search two.", **side),
+        claude_code_line("d", "b", "assistant", "One.", **side),
+        claude_code_line("e", "a", "assistant", "Done."),
+        claude_code_line("f", "c", "assistant", "Two.", **side),
+    )
+    report = await import_file(tmp_path)
+    found = await list_all(store)
+    assert (report.imported, report.branches) == (3, 0)
+    assert {title: texts(one) for title, one in found.items()} == {
+        "Start.": ["Start.", "Done."],
+        "Search one.": ["Search one.", "One."],
+        "Search two.": ["Search two.", "Two."],
+    }
+    assert [one.is_side for one in found.values()].count(True) == 2
+    assert found["Search one."].family == found["Start."].id
+
+
+async def test_a_resumed_session_has_its_own_id_and_the_title_of_its_user(
+    import_file: Import, store: Store, tmp_path: Path
+) -> None:
+    earlier = claude_code_line("a", None, "user", "Start.")
+    write_lines(tmp_path / "5e55.jsonl", earlier, {"type": "summary", "summary": "First"})
+    write_lines(
+        tmp_path / "6e66.jsonl",
+        earlier,
+        {**claude_code_line("b", "a", "user", "Again."), "sessionId": "6e66"},
+        {"type": "custom-title", "customTitle": "Mine", "sessionId": "6e66"},
+        {"type": "ai-title", "aiTitle": "Theirs", "sessionId": "6e66"},
+    )
+    assert (await import_file(tmp_path)).imported == 2
+    found = await list_all(store)
+    assert texts(found["First"]) == ["Start."]
+    assert texts(found["Mine"]) == ["Start.", "Again."]

@@ -35,3 +35,10 @@ def test_a_compressed_file_without_a_module_is_reported(
     archive, report = open_archive(tmp_path), ImportReport()
     assert read_records(archive, archive.files[0], report) == []
     assert "zstandard" in report.skipped[0].reason
+
+
+def test_an_empty_file_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").touch()
+    archive, report = open_archive(tmp_path), ImportReport()
+    assert read_records(archive, archive.files[0], report) == []
+    assert [one.reason for one in report.skipped] == ["it has no messages"]
