@@ -26,10 +26,17 @@ from cllm.transfer.report import ImportReport
 
 SOURCE = "chatgpt"
 CONVERSATIONS = re.compile(r"conversations(?:-(\d+))?\.json")
-CITATION = re.compile("\ue200[^\ue200\ue201]{0,500}\ue201")
+CITATION = re.compile("\ue200[^\ue200\ue201]{0,500}\ue201|【[0-9]{1,4}†[^【】]{0,500}】")
 """Marks of citations; the export does not contain what they refer to."""
 PARTIAL = ("in_progress", "finished_partial_completion")
 TEXT_FIELDS = ("text", "result", "summary", "content")
+DETAILS = (
+    *("gizmo_id", "gizmo_type", "conversation_template_id"),
+    *("is_starred", "is_do_not_remember", "voice"),
+)
+"""The fields that become metadata."""
+MANIFEST = "export_manifest.json"
+MAX_MANIFEST_BYTES = 16 * 1024 * 1024
 MAX_WALK = 1000
 """How far the call of a tool result is searched."""
 
@@ -42,9 +49,26 @@ def list_conversation_files(archive: Archive) -> list[SourceFile]:
     """Return `conversations.json` or its parts in order; of a single file, the file itself."""
     named = [(CONVERSATIONS.fullmatch(file.base), file) for file in archive.files]
     parts = [(int(match[1] or -1), file) for match, file in named if match is not None]
+    parts += enumerate(_list_manifest(archive, {file.name for _, file in parts}))
     if not parts and len(archive.files) == 1:
         return list(archive.files)
     return [file for _, file in sorted(parts, key=lambda part: (part[0], part[1].name))]
+
+
+def _list_manifest(archive: Archive, known: set[str]) -> list[SourceFile]:
+    """Return the parts that the manifest names and that have other names."""
+    manifest = next((file for file in archive.files if file.base == MANIFEST), None)
+    if manifest is None:
+        return []
+    try:
+        fields = decode_object(archive.read(manifest, limit=MAX_MANIFEST_BYTES))
+    except DamagedFileError:
+        return []
+    listed = read_object(read_object(fields, "logical_files"), "conversations.json").get("files")
+    folder = manifest.name.removesuffix(MANIFEST)
+    names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+    files = (archive.find(folder + name) for name in dict.fromkeys(names))
+    return [file for file in files if file is not None and file.name not in known]
 
 
 def read_conversations(archive: Archive, report: ImportReport) -> Iterator[ImportedConversation]:
@@ -73,12 +97,13 @@ def _read_conversation(
     if not is_conversation(fields) or not ref:
         report.skip("it has no messages" if ref else "it has no ID", id=ref or None, title=title)
         return None
+    assets.budget.reset()
     mapping = {key: node for key, node in fields["mapping"].items() if isinstance(node, dict)}
     reader = _NodeReader(mapping, assets, report)
     nodes = tuple(reader.read(key) for key in mapping)
     details = {
         name: fields[name]
-        for name in ("gizmo_id", "is_starred")
+        for name in DETAILS
         if isinstance(fields.get(name), str | bool) and fields[name]
     }
     return ImportedConversation(

@@ -7,6 +7,7 @@ import msgspec
 
 from cllm.core.message import Document, Image
 from cllm.transfer.archive import Archive, SourceFile
+from cllm.transfer.importers.attachment_budget import AttachmentBudget
 from cllm.transfer.importers.content import build_attachment, read_text
 from cllm.transfer.json_stream import DamagedFileError
 from cllm.transfer.report import ImportReport
@@ -25,6 +26,8 @@ class ChatGptAssets:
         self._report = report
         self._files = sorted(archive.files, key=lambda file: file.base)
         self._bases = [file.base for file in self._files]
+        self.budget = AttachmentBudget(report)
+        self._types: dict[str, str] = {}
         self._names = self._read_names()
 
     def find(
@@ -39,14 +42,13 @@ class ChatGptAssets:
         if file is None:
             self._report.note("a file is not in the export")
             return None
-        try:
-            data = self._archive.read(file)
-        except DamagedFileError as error:
-            self._report.note(f"a file cannot be read: {error}")
+        data = self.budget.read(self._archive, file)
+        if data is None:
             return None
         known = self._names.get(file.base) or self._names.get(ref)
         shown = name or known or file.base.removeprefix(ref).lstrip("-") or file.base
-        return build_attachment(data, name=shown.rpartition("/")[2], media_type=media_type)
+        kind = media_type or self._types.get(ref)
+        return build_attachment(data, name=shown.rpartition("/")[2], media_type=kind)
 
     def _find_file(self, ref: str) -> SourceFile | None:
         """Return the file whose name is the ID, or starts with it."""
@@ -60,6 +62,7 @@ class ChatGptAssets:
         return None
 
     def _read_names(self) -> dict[str, str]:
+        """Return the names of files by their IDs or file names; record their types."""
         names: dict[str, str] = {}
         listed = self._read_index(NAMES_FILE)
         if isinstance(listed, dict):
@@ -69,6 +72,8 @@ class ChatGptAssets:
             ref, name = read_text(entry, "file_id"), read_text(entry, "file_name")
             if ref and name:
                 names.setdefault(ref, name)
+            if ref and (kind := read_text(entry, "mime_type")):
+                self._types[ref] = kind
         return names
 
     def _read_index(self, base: str) -> Any:

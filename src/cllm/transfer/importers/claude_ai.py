@@ -23,6 +23,8 @@ from cllm.transfer.report import ImportReport
 SOURCE = "claude-ai"
 NO_PARENT = "00000000-0000-4000-8000-000000000000"
 SILENT_BLOCKS = ("token_budget", "flag")
+OTHER_DATA = re.compile(r"(?:.*/)?(?:(?:projects|memories)\.json|projects/[^/]+\.json)")
+EMPTY_BYTES = 2
 Block = dict[str, Any]
 
 
@@ -31,6 +33,8 @@ def is_conversation(fields: Block) -> bool:
 
 
 def read_conversations(archive: Archive, report: ImportReport) -> Iterator[ImportedConversation]:
+    if any(OTHER_DATA.fullmatch(file.name) and file.size > EMPTY_BYTES for file in archive.files):
+        report.note("projects and memories are not conversations and were left out")
     for file in list_conversation_files(archive):
         try:
             with archive.open(file) as stream:

@@ -19,6 +19,7 @@ from cllm.core.message import AnyPart, Image, Message, Text, Thinking, ToolCall,
 from cllm.core.reply import Usage
 from cllm.files import read_regular_file
 from cllm.transfer.archive import MAX_ATTACHMENT_BYTES, Archive
+from cllm.transfer.importers.attachment_budget import AttachmentBudget
 from cllm.transfer.importers.content import (
     build_attachment,
     build_message,
@@ -26,6 +27,7 @@ from cllm.transfer.importers.content import (
     parse_time,
     read_count,
     read_object,
+    read_objects,
     read_text,
 )
 from cllm.transfer.importers.sqlite_file import (
@@ -35,7 +37,7 @@ from cllm.transfer.importers.sqlite_file import (
     open_read_only,
     select,
 )
-from cllm.transfer.json_stream import DamagedFileError
+from cllm.transfer.json_stream import DamagedFileError, decode_object
 from cllm.transfer.message_tree import ImportedConversation, ImportedNode
 from cllm.transfer.report import ImportReport
 
@@ -46,16 +48,23 @@ def read_conversations(archive: Archive, report: ImportReport) -> Iterator[Impor
     for path in find_databases(archive):
         try:
             with open_read_only(path) as database:
-                yield from _LogsReader(database, report).read()
+                reader = _LogsReader(database, report, can_read_files=archive.can_read_neighbours)
+                yield from reader.read()
         except (DamagedFileError, sqlite3.Error) as error:
             report.skip(str(error), damaged=True, path=str(path))
 
 
 class _LogsReader:
-    def __init__(self, database: sqlite3.Connection, report: ImportReport) -> None:
+    """`can_read_files`: whether attachments that the database refers to by a path are read."""
+
+    def __init__(
+        self, database: sqlite3.Connection, report: ImportReport, *, can_read_files: bool
+    ) -> None:
         self._db = database
         self._report = report
         self._tables = list_tables(database)
+        self._budget = AttachmentBudget(report)
+        self._can_read_files = can_read_files
 
     def read(self) -> Iterator[ImportedConversation]:
         threads = set()
@@ -89,6 +98,7 @@ class _LogsReader:
             yield self._read_legacy(ref, list(group))
 
     def _read_legacy(self, ref: str, rows: Sequence[Row]) -> ImportedConversation:
+        self._budget.reset()
         nodes: list[ImportedNode] = []
         systems: list[str] = []
         for row in rows:
@@ -170,19 +180,23 @@ class _LogsReader:
     def _read_attachment(self, row: Row) -> AnyPart:
         """Return an attachment. A file of the disk is read if it has the recorded hash."""
         media_type, data = row["type"], row["content"]
-        if isinstance(data, bytes):
+        if isinstance(data, bytes) and self._budget.take(len(data)):
             return build_attachment(data, media_type=media_type)
         if row["url"] and str(media_type or "image/").startswith("image/"):
             return Image(media_type=media_type, url=row["url"])
         path = row["path"]
-        try:
-            data = read_regular_file(Path(path or ""), limit=MAX_ATTACHMENT_BYTES)
-        except (OSError, ValueError):
-            data = b""
-        if data and hashlib.sha256(data).hexdigest() == row["id"]:
+        data = self._read_file(path) if path and self._can_read_files else b""
+        is_same = data and hashlib.sha256(data).hexdigest() == row["id"]
+        if is_same and self._budget.take(len(data)):
             return build_attachment(data, name=Path(path).name, media_type=media_type)
         self._report.note("a file is not in the database, and not on the disk as it was")
         return build_placeholder("file", row["url"] or (Path(path).name if path else None))
+
+    def _read_file(self, path: Any) -> bytes:
+        try:
+            return read_regular_file(Path(str(path)), limit=MAX_ATTACHMENT_BYTES)
+        except (OSError, ValueError):
+            return b""
 
     # The message store.
 
@@ -196,6 +210,7 @@ class _LogsReader:
             yield self._read_thread(row, turns)
 
     def _read_thread(self, row: Row, turns: Sequence[Row]) -> ImportedConversation:
+        self._budget.reset()
         rows: dict[str, Row] = {}
         for tip in (row["tip_message_hash"], *(turn["tip_message_hash"] for turn in turns)):
             self._walk(tip, rows)
@@ -305,14 +320,20 @@ class _LogsReader:
                 yield ToolCall(id=call_id, name=name, arguments=arguments)
             case "tool_result":
                 output = read_text(payload, "output") or row["text"] or ""
-                content = (Text(text=output),) if output else ()
-                yield ToolResult(call_id=read_text(payload, "tool_call_id"), content=content)
+                content: list[Any] = [Text(text=output)] if output else []
+                for one in read_objects(payload, "attachments"):
+                    content += self._find_attachments(read_text(one, "id"))
+                yield ToolResult(call_id=read_text(payload, "tool_call_id"), content=tuple(content))
             case "attachment":
-                ref = read_text(read_object(payload, "attachment"), "id")
-                for found in self._select("SELECT * FROM attachments WHERE id = ?", ref):
-                    yield self._read_attachment(found)
+                yield from self._find_attachments(
+                    read_text(read_object(payload, "attachment"), "id")
+                )
             case kind:
                 self._report.note(f"a part of the type '{kind}' was left out")
+
+    def _find_attachments(self, ref: str) -> list[AnyPart]:
+        rows = self._select_from("attachments", "SELECT * FROM attachments WHERE id = ?", ref)
+        return [self._read_attachment(row) for row in rows]
 
     def _resolve(self, payload: dict[str, Any]) -> str:
         """Return a text that refers to fragments."""
@@ -334,10 +355,9 @@ def _build_result(call_id: str | None, output: str | None) -> Message:
 
 def _decode(payload: str | None) -> dict[str, Any]:
     try:
-        value = msgspec.json.decode(payload or "{}")
-    except (msgspec.DecodeError, RecursionError):
+        return decode_object(str(payload or "{}").encode())
+    except DamagedFileError:
         return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _read_usage(row: Row) -> Usage | None:

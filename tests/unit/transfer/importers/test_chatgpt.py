@@ -171,3 +171,31 @@ async def test_cycles_and_dangling_references_are_read(
     found = await list_all(store)
     assert {text for one in found.values() for text in texts(one)} == {"One", "Two", "Three"}
     assert [one.reason for one in report.skipped] == ["it has no messages", "it has no ID"]
+
+
+async def test_the_manifest_names_parts_of_the_export(
+    import_file: Import, store: Store, tmp_path: Path
+) -> None:
+    node = chatgpt_node("a", None, "user", "Hi")
+    manifest = {"logical_files": {"conversations.json": {"files": ["x/part-1.json", "../y", 7]}}}
+    path = write_zip(
+        tmp_path / "a.zip",
+        {
+            "conversations-000.json": [chatgpt_conversation("one", node)],
+            "x/part-1.json": [chatgpt_conversation("two", node)],
+            "export_manifest.json": manifest,
+        },
+    )
+    assert (await import_file(path)).imported == 2
+    assert set(await list_all(store)) == {"About one", "About two"}
+    damaged = {"conversations.json": [chatgpt_conversation("one", node)]}
+    path = write_zip(tmp_path / "b.zip", {**damaged, "export_manifest.json": b"{"})
+    assert (await import_file(path)).unchanged == 1
+
+
+async def test_marks_of_citations_are_removed(
+    import_file: Import, store: Store, tmp_path: Path
+) -> None:
+    text = "Yes\N{LEFT BLACK LENTICULAR BRACKET}12†source】. 【x】"
+    found = await import_one(import_file, store, tmp_path, chatgpt_node("a", None, "user", text))
+    assert found == ["Yes. 【x】"]

@@ -2,10 +2,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.import_sources import PIXEL, write_zip
 
 from cllm.core.message import Document, Image
 from cllm.transfer.archive import open_archive
+from cllm.transfer.importers import attachment_budget
+from cllm.transfer.importers.attachment_budget import TOO_MANY_BYTES
 from cllm.transfer.importers.chatgpt_assets import ChatGptAssets
 from cllm.transfer.report import ImportReport
 
@@ -41,3 +44,21 @@ def test_a_damaged_index_is_reported(tmp_path: Path) -> None:
     _, report = open_assets(tmp_path / "a.zip", {"library_files.json": b"{"})
     assert report.notes == {"library_files.json cannot be read": 1}
     assert json.dumps(report.notes)
+
+
+def test_the_type_of_a_file_comes_from_the_library(tmp_path: Path) -> None:
+    library = [{"file_id": "file_1", "file_name": "one", "mime_type": "text/csv"}]
+    assets, _ = open_assets(tmp_path / "a.zip", {"file_1.dat": b"1", "library_files.json": library})
+    found = assets.find("file_1")
+    assert isinstance(found, Document)
+    assert (found.media_type, found.name) == ("text/csv", "one")
+
+
+def test_one_file_in_many_messages_has_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attachment_budget, "MAX_CONVERSATION_BYTES", 5)
+    assets, report = open_assets(tmp_path / "a.zip", {"file_1.dat": b"one"})
+    assert assets.find("file_1") is not None
+    assert assets.find("file_1") is None
+    assert report.notes == {TOO_MANY_BYTES: 1}

@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.import_sources import claude_conversation, claude_message, write_claude
+from tests.import_sources import claude_conversation, claude_message, write_claude, write_zip
 from tests.unit.transfer.conftest import Import, list_all, texts
 
 from cllm.core.errors import UsageError
@@ -87,3 +87,10 @@ async def test_a_list_of_downloads_is_explained(import_file: Import, tmp_path: P
     path.write_text(json.dumps({"data_files": [{"filename": "conversations-000.zip"}]}), "utf-8")
     with pytest.raises(UsageError, match="list of download links"):
         await import_file(path)
+
+
+async def test_projects_and_memories_are_named(import_file: Import, tmp_path: Path) -> None:
+    conversation = claude_conversation("a", claude_message("a1", None, "human", "Hi"))
+    files = {"conversations.json": [conversation], "projects/1.json": {"name": "Birds"}}
+    report = await import_file(write_zip(tmp_path / "a.zip", files))
+    assert report.notes == {"projects and memories are not conversations and were left out": 1}

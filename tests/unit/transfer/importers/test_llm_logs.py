@@ -8,8 +8,13 @@ import pytest
 from tests.import_sources import LLM_FOLDER, PIXEL
 from tests.unit.transfer.conftest import Import, list_all, texts
 
+from cllm.core.message import Image, Text, ToolResult
 from cllm.core.ports import Store
 from cllm.core.reply import Usage
+from cllm.transfer.archive import open_archive
+from cllm.transfer.importers.llm_logs import read_conversations
+from cllm.transfer.report import ImportReport
+from cllm.wire.convert import parts_of
 
 pytestmark = pytest.mark.asyncio
 OLD, NEW = LLM_FOLDER / "llm-0.31.db", LLM_FOLDER / "llm-new.db"
@@ -126,3 +131,37 @@ async def test_a_damaged_database_is_reported(import_file: Import, tmp_path: Pat
     (skipped,) = report.skipped
     assert (skipped.path, skipped.damaged) == (str(path), True)
     assert "no such table: parts" in skipped.reason
+
+
+async def test_a_result_of_a_tool_has_its_attachments(
+    import_file: Import, store: Store, tmp_path: Path
+) -> None:
+    payload = '{"tool_call_id": "c", "output": "It\\ud800", "attachments": [{"id": "p"}, {}]}'
+    path = change(
+        NEW,
+        tmp_path / "logs.db",
+        ("INSERT INTO attachments VALUES ('p', 'image/png', NULL, NULL, ?)", (PIXEL,)),
+        ("UPDATE parts SET payload = ? WHERE type = 'tool_result'", (payload,)),
+    )
+    await import_file(path)
+    messages = [
+        m for one in (await list_all(store)).values() for t in one.turns for m in t.messages
+    ]
+    results = [part for m in messages for part in parts_of(m) if isinstance(part, ToolResult)]
+    text, image = next(one.content for one in results if one.call_id == "c")
+    assert text == Text(text="It?")
+    assert isinstance(image, Image)
+    assert image.media_type == "image/png"
+
+
+async def test_files_outside_of_the_database_can_be_forbidden(store: Store, tmp_path: Path) -> None:
+    data = b"secret"
+    file = tmp_path / "secret.txt"
+    file.write_bytes(data)
+    key = hashlib.sha256(data).hexdigest()
+    statement = "UPDATE attachments SET content = NULL, path = ?, id = ?"
+    path = change(NEW, tmp_path / "logs.db", (statement, (str(file), key)))
+    archive, report = open_archive(path), ImportReport()
+    archive.can_read_neighbours = False
+    nodes = [node for one in read_conversations(archive, report) for node in one.nodes]
+    assert not any(b"c2VjcmV0" in message.raw for node in nodes for message in node.messages)
