@@ -35,6 +35,7 @@ from cllm.core.ports import (
 )
 from cllm.core.reply import Usage
 from cllm.stores.memory import MemoryData, MemoryStore
+from cllm.transfer.verification import StoreCheck
 from cllm.wire.path_digest import digest_turns
 
 REFS = ("a", "b", "c")
@@ -97,6 +98,9 @@ class StoreMachine(RuleBasedStateMachine):
         )
 
     def teardown(self) -> None:
+        check = StoreCheck(self.store)
+        self.step(check.run())
+        assert check.problems == []
         self.step(self.store.close())
         self.runner.close()
         self.clean_up()

@@ -17,9 +17,9 @@ from cllm.transfer.verification import StoreCheck
 
 HELP = """Check that the conversations of a store are complete.
 
-The command reads every conversation, checks its turns, its sequence numbers and its path digests,
-and that a copy of it can be read. With FILE it checks the digests of a backup. It prints one line
-for each damaged conversation and changes nothing.
+The command reads every message, also of archived and side conversations, checks its turn, its
+sequence number and its path digest, and that a copy can be read. With FILE it checks the digests of
+a backup. It prints one line for each damaged conversation and changes nothing.
 
 Exit codes: 0 everything is complete, 1 at least one conversation is damaged."""
 EXIT_DAMAGED = 1
@@ -59,9 +59,10 @@ def command(line: CommandLine, *, file: Path | None, as_json: bool) -> int:
 
 
 async def _check_store(app: App) -> tuple[int, int, list[str]]:
-    check = StoreCheck(app.store)
     try:
-        await check.run()
+        with count_items("Checking conversations") as on_item:
+            check = StoreCheck(app.store, on_item=on_item)
+            await check.run()
     finally:
         await app.close()
     return check.count, check.messages, check.problems

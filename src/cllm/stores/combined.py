@@ -71,6 +71,9 @@ class CombinedStore:
         self._leases: dict[str, Store] = {}
         self._reported: set[Notice] = set()
 
+    def list_stores(self) -> tuple[Store, Store]:
+        return self.own, self._other()
+
     async def begin_turn(
         self,
         ref: str,

@@ -7,6 +7,12 @@ from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary
 from cllm.core.errors import ConversationNotFoundError, StoreError, StoreUnavailableError
 from cllm.core.notice import Notice
 from cllm.core.ports import Store
+from cllm.stores.combined import CombinedStore
+
+
+def list_stores(store: Store) -> tuple[Store, ...]:
+    """Return the stores of a combined one, or the store."""
+    return store.list_stores() if isinstance(store, CombinedStore) else (store,)
 
 
 async def list_summaries(
@@ -29,7 +35,8 @@ async def load_all(
             yield summary, await store.load(summary.id, owner=owner)
         except ConversationNotFoundError:
             continue
-        except StoreUnavailableError:
-            raise
         except StoreError as error:
+            # A subclass is about one conversation.
+            if type(error) is StoreUnavailableError:
+                raise
             yield summary, error

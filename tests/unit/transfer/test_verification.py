@@ -7,11 +7,11 @@ import pytest
 from cllm.app import now
 from cllm.core.conversation import StandingSummary, StoredConversation, Turn
 from cllm.core.message import Message, plain_message
-from cllm.core.ports import PathMatch
+from cllm.core.ports.snapshot import MessageRow, TurnRow
 from cllm.stores.json.store import JsonFileStore
-from cllm.stores.memory import MemoryStore
 from cllm.stores.views import build_summary
-from cllm.transfer.verification import StoreCheck, find_problems
+from cllm.transfer.verification import StoreCheck, find_problems, find_row_problems
+from cllm.wire.path_digest import digest_path
 
 pytestmark = pytest.mark.asyncio
 replace = msgspec.structs.replace
@@ -64,13 +64,34 @@ async def test_a_store_is_checked(tmp_path: Path) -> None:
     assert "bad.json" in problem
 
 
-async def test_a_conversation_is_found_by_its_digest() -> None:
-    class Forgetful(MemoryStore):
-        async def find_paths(self, *_: Any, **__: Any) -> tuple[PathMatch, ...]:
-            return ()
+ROW = TurnRow(
+    id="t1",
+    number=1,
+    position=1,
+    first_sequence=1,
+    messages=tuple(
+        MessageRow(ordinal=ordinal, digest=digest)
+        for ordinal, digest in enumerate(digest_path(TURN.messages))
+    ),
+)
 
-    store = Forgetful(clock=now)
-    await store.add(CATS)
-    check = StoreCheck(store)
-    await check.run()
-    assert check.problems == ["cats: the path digest of its last message differs."]
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({}, None),
+        ({"first_sequence": 2}, "turn t1 starts at message 2 instead of 1"),
+        ({"position": None}, "turn t1 has a message number and is not on the default path"),
+        ({"messages": ROW.messages[1:]}, "the message numbers of turn t1 have a gap"),
+        ({"messages": (ROW.messages[0],) * 2}, "the message numbers of turn t1 have a gap"),
+        (
+            {"messages": (ROW.messages[0], MessageRow(ordinal=1, digest=None))},
+            "the path digest of message 2 of turn t1 differs",
+        ),
+    ],
+)
+async def test_rows_have_the_numbers_and_digests_of_the_messages(
+    changes: dict[str, Any], problem: str | None
+) -> None:
+    found = "; ".join(find_row_problems(CATS, [replace(ROW, **changes)]))
+    assert problem in found if problem else found == ""

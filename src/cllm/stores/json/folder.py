@@ -7,6 +7,7 @@ but not written.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -62,7 +63,7 @@ class JsonFolder:
         self._clock = clock
 
     def has(self, key: str) -> bool:
-        return os.path.lexists(self._path(key))
+        return os.path.lexists(self.file_path(key))
 
     def has_files(self) -> bool:
         return bool(self._list_files())
@@ -82,9 +83,9 @@ class JsonFolder:
         return self._read(key)[1]
 
     def _read(self, key: str) -> tuple[bytes, ConversationFile]:
-        data, modified_at = self._read_bytes(key)
+        data, modified_at = self.read_bytes(key)
         stored = decode_conversation(
-            data, conversation_id=key, path=str(self._path(key)), modified_at=modified_at
+            data, conversation_id=key, path=str(self.file_path(key)), modified_at=modified_at
         )
         return data, stored
 
@@ -121,14 +122,14 @@ class JsonFolder:
         return states
 
     def summary(self, key: str) -> Summary:
-        data, modified_at = self._read_bytes(key)
+        data, modified_at = self.read_bytes(key)
         return decode_summary(
-            data, conversation_id=key, path=str(self._path(key)), modified_at=modified_at
+            data, conversation_id=key, path=str(self.file_path(key)), modified_at=modified_at
         )
 
     def read_with_summary(self, key: str) -> tuple[Summary, StoredConversation]:
-        data, modified_at = self._read_bytes(key)
-        path = str(self._path(key))
+        data, modified_at = self.read_bytes(key)
+        path = str(self.file_path(key))
         summary = decode_summary(data, conversation_id=key, path=path, modified_at=modified_at)
         stored = decode_conversation(data, conversation_id=key, path=path, modified_at=modified_at)
         return summary, stored.conversation
@@ -183,7 +184,9 @@ class JsonFolder:
         return summaries, tuple(notices)
 
     def _skipped_notice(self, key: str, error: StoreError) -> Notice:
-        return Notice(code="conversation_skipped", path=str(self._path(key)), message=str(error))
+        return Notice(
+            code="conversation_skipped", path=str(self.file_path(key)), message=str(error)
+        )
 
     def begin(
         self, lock: Lock, key: str, start: TurnStart, create: NewConversation | None
@@ -258,6 +261,15 @@ class JsonFolder:
                 raise ConversationExistsError(conversation.id)
             self._write(conversation, Remainder())
 
+    def create_file(self, lock: Lock, key: str, data: bytes, modified_at: datetime) -> None:
+        """Write a new file byte for byte, with its time: a file may have no other."""
+        with lock:
+            if self.has(key):
+                raise ConversationExistsError(key)
+            write_file(self.path, key + SUFFIX, data)
+            with suppress(OSError, OverflowError):
+                os.utime(self.file_path(key), (modified_at.timestamp(),) * 2)
+
     def edit(
         self, lock: Lock, key: str, change: Callable[[StoredConversation], StoredConversation]
     ) -> StoredConversation:
@@ -277,7 +289,7 @@ class JsonFolder:
     def _lock_path(self, key: str) -> Path:
         return self.path / LOCK_FOLDER / f"{key}{LOCK_SUFFIX}"
 
-    def _path(self, key: str) -> Path:
+    def file_path(self, key: str) -> Path:
         return self.path / (key + SUFFIX)
 
     def _list_keys(self) -> list[str]:
@@ -294,8 +306,8 @@ class JsonFolder:
         named = [(file.name.removesuffix(SUFFIX), file) for file in files]
         return [(key, file) for key, file in named if is_valid_id(key) and key != file.name]
 
-    def _read_bytes(self, key: str) -> tuple[bytes, datetime]:
-        path = self._path(key)
+    def read_bytes(self, key: str) -> tuple[bytes, datetime]:
+        path = self.file_path(key)
         try:
             data, modified_at = read_file(path)
         except FileNotFoundError:
@@ -307,7 +319,7 @@ class JsonFolder:
         return data, _to_datetime(modified_at)
 
     def _refuse_link(self, key: str) -> None:
-        path = self._path(key)
+        path = self.file_path(key)
         if path.is_symlink():
             raise StoreUnavailableError(
                 f"{path} is a symbolic link, which cllm reads but never writes; replace it with "

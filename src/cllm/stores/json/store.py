@@ -40,6 +40,7 @@ from cllm.stores.locks import Lock
 from cllm.stores.views import select_tail
 
 if TYPE_CHECKING:
+    from cllm.core.ports.snapshot import StoredFile
     from cllm.stores.json.paths import JsonPaths
     from cllm.stores.json.texts import JsonTexts
     from cllm.stores.search import SearchTerm
@@ -239,6 +240,21 @@ class JsonFileStore(ScannedLists, EditingStore):
 
     async def list_owners(self) -> tuple[str, ...]:
         return (LOCAL_OWNER,) if self._folder.has_files() else ()
+
+    async def list_files(self) -> dict[str, str]:
+        return await self._offload(self._folder.file_states)
+
+    async def read_file(self, key: str) -> "StoredFile":
+        from cllm.core.ports.snapshot import StoredFile  # noqa: PLC0415 - only backups and checks
+
+        data, modified_at = await self._offload(self._folder.read_bytes, check_id(key))
+        path = str(self._folder.file_path(key))
+        return StoredFile(data=data, modified_at=modified_at, path=path)
+
+    async def add_file(self, key: str, file: "StoredFile") -> None:
+        await self._run_locked(
+            check_id(key), self._folder.create_file, key, file.data, file.modified_at
+        )
 
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         key = self._check_exists(ref, owner)

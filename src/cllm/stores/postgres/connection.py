@@ -225,6 +225,21 @@ class PostgresPool:
 
         return await self._retry(run, lambda error: not is_committing and is_connection_lost(error))
 
+    @asynccontextmanager
+    async def hold_snapshot(self) -> AsyncIterator[Connection]:
+        """A connection in one REPEATABLE READ transaction that cannot write."""
+        try:
+            async with self._connection() as connection:
+                transaction = connection.transaction(isolation="repeatable_read", readonly=True)
+                await transaction.start()
+                try:
+                    yield connection
+                finally:
+                    if not connection.is_closed():
+                        await transaction.rollback()
+        except DRIVER_ERRORS as error:
+            raise postgres_error(error) from error
+
     async def _retry(self, work: Work[T], can_repeat: Callable[[BaseException], bool]) -> T:
         for attempt in range(_MAX_ATTEMPTS):
             is_last = attempt + 1 == _MAX_ATTEMPTS

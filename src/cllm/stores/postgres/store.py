@@ -4,9 +4,10 @@ Each operation uses a connection for one statement or one short transaction. A c
 expires by the database's clock.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import asyncpg
 import msgspec
@@ -51,6 +52,9 @@ from cllm.stores.postgres.reader import POSTGRES_CODEC, PostgresReader
 from cllm.stores.postgres.turns import PostgresTurns
 from cllm.stores.sql.rows import decode_headers, decode_response, encode_json
 from cllm.stores.sql.store import SqlStore
+
+if TYPE_CHECKING:
+    from cllm.core.ports.snapshot import ServerRow, Snapshot
 
 
 class PostgresRequests(PostgresBase):
@@ -155,6 +159,19 @@ class PostgresStore(PostgresTurns, PostgresReader, PostgresLists, PostgresReques
         if edits.find_running(conversation) and await self._settle(conversation.id, owner):
             outline = await super().outline(ref, owner=owner)
         return outline
+
+    @asynccontextmanager
+    async def open_snapshot(self) -> AsyncIterator["Snapshot"]:
+        from cllm.stores.postgres.snapshot import open_snapshot  # noqa: PLC0415 - a backup's
+
+        async with open_snapshot(await self._ready(), self._url, clock=self._clock) as snapshot:
+            yield snapshot
+
+    async def add_server_rows(self, rows: Sequence["ServerRow"]) -> None:
+        from cllm.stores.postgres.snapshot import add_server_rows  # noqa: PLC0415 - a restore's
+
+        pool = await self._ready()
+        await pool.transact(lambda connection: add_server_rows(connection, rows))
 
     async def _settle(self, key: str, owner: str) -> bool:
         """End a running turn whose process died; False while its lease is valid."""

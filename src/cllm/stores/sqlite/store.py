@@ -7,10 +7,10 @@ number rejects late writers. Nothing is locked while a provider is called.
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import msgspec
 
@@ -56,6 +56,9 @@ from cllm.stores.sqlite.lists import SqliteLists
 from cllm.stores.sqlite.reader import SQLITE_CODEC, find_conversation
 from cllm.stores.sqlite.turn_cache import TurnCache
 from cllm.stores.sqlite.turns import check_lease
+
+if TYPE_CHECKING:
+    from cllm.core.ports.snapshot import ServerRow, Snapshot
 
 T = TypeVar("T")
 
@@ -329,6 +332,18 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
 
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         await self._change(lambda db: sqlite_edits.delete_conversation(db, ref, owner), ref, owner)
+
+    @contextlib.asynccontextmanager
+    async def open_snapshot(self) -> AsyncIterator["Snapshot"]:
+        from cllm.stores.sqlite.snapshot import open_snapshot  # noqa: PLC0415 - a backup's
+
+        async with open_snapshot(self._file.path, clock=self._clock) as snapshot:
+            yield snapshot
+
+    async def add_server_rows(self, rows: Sequence["ServerRow"]) -> None:
+        from cllm.stores.sqlite.snapshot import add_server_rows  # noqa: PLC0415 - a restore's
+
+        await self._file.write(lambda db: add_server_rows(db, rows))
 
     async def close(self) -> None:
         await self._reader.close()

@@ -123,6 +123,18 @@ def decode_summary(
         raise BrokenConversationError(path, reason=_reason(data, error)) from None
 
 
+def find_edited_turns(data: bytes, conversation: StoredConversation) -> tuple[list[str], int]:
+    """Return the IDs of turn records without their messages, and the messages without a record.
+
+    `conversation` is the content of the file. A file without records has no such messages.
+    """
+    raw_metadata = decode_object(_decode_top(data, conversation.id).get("metadata"), "metadata")
+    recorded = [record.id for record in _decode_cllm(raw_metadata, _Cllm).turns]
+    decoded = {turn.id: len(turn.messages) for turn in conversation.turns}
+    added = sum(count for turn_id, count in decoded.items() if turn_id not in recorded)
+    return [each for each in recorded if each not in decoded], added if recorded else 0
+
+
 def encode_conversation(
     conversation: StoredConversation, remainder: Remainder | None = None
 ) -> bytes:

@@ -84,13 +84,13 @@ async def test_only_changed_files_and_matches_are_read(
     await store.search("cat")
     write(folder, "c3", "changed")
     read: list[str] = []
-    read_bytes = type(store._folder)._read_bytes
+    read_bytes = type(store._folder).read_bytes
 
     def count(self: Any, key: str) -> Any:
         read.append(key)
         return read_bytes(self, key)
 
-    monkeypatch.setattr(type(store._folder), "_read_bytes", count)
+    monkeypatch.setattr(type(store._folder), "read_bytes", count)
     hits = await store.search("number5")
     assert [hit.conversation for hit in hits.items] == ["c5"]
     assert read == ["c3", "c5"]
