@@ -47,6 +47,12 @@ def all_commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:
 
 COMMAND_LIST = list(all_commands())
 EXAMPLES = sorted({line for _, command in COMMAND_LIST for line in command_examples(command)})
+
+
+def is_server(line: str) -> bool:
+    return line.split()[1] in ("demo", "serve")
+
+
 by_words = pytest.mark.parametrize(
     ("words", "command"), COMMAND_LIST, ids=["-".join(words) or "cllm" for words, _ in COMMAND_LIST]
 )
@@ -177,7 +183,7 @@ def run_line(world, cllm: Cllm, request):
 
 
 @pytest.mark.parametrize(
-    "line", [line for line in EXAMPLES if "serve" not in line and " hf:" not in line]
+    "line", [line for line in EXAMPLES if not is_server(line) and " hf:" not in line]
 )
 def test_an_example_runs(line, run_line):
     done = run_line(line)
@@ -222,11 +228,11 @@ def file_server():
 
 
 @pytest.mark.usefixtures("world")
-@pytest.mark.parametrize("line", [line for line in EXAMPLES if "serve" in line])
+@pytest.mark.parametrize("line", [line for line in EXAMPLES if is_server(line)])
 def test_an_example_of_the_server_starts_and_stops(line, cllm):
     words = line.replace("--port 8080", f"--port {closed_port()}").split()
     running = cllm.start(*words[1:])
-    running.wait_for_output("Serving at http://127.0.0.1:", stream="err")
+    running.wait_for_output("at http://127.0.0.1:", stream="err")
     running.signal(signal.SIGINT)
 
     assert running.finish().code in (0, 130)

@@ -27,6 +27,7 @@ COMMANDS = {
     "restore": ("cllm.cli.restore", "Add the conversations of a backup to a store."),
     "verify": ("cllm.cli.verify", "Check that the conversations of a store are complete."),
     "db": ("cllm.cli.db", "Inspect, upgrade and downgrade the database of a store."),
+    "demo": ("cllm.cli.demo", "Open the web page with example conversations."),
     "doctor": ("cllm.cli.doctor", "Check the settings, the provider and the conversations."),
     "init": ("cllm.cli.init", "Create a Cllmfile.yml, optionally from a template."),
     "keys": ("cllm.cli.keys", "Save, list and remove API keys."),
