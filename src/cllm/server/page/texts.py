@@ -76,4 +76,7 @@ TEXTS = {
     "welcome_text": "Select a conversation on the left, or press ? for all keyboard shortcuts.",
     "welcome_title": "Select a conversation",
     "yesterday": "Yesterday",
+    # conversation and inspector
+    "copied": "Copied",
+    "copy": "Copy",
 }
