@@ -217,6 +217,25 @@ class SearchContract(StoreSuite):
         assert sums["big"].usage.estimated
         assert not sums["fallback"].usage.estimated
 
+    async def test_usage_is_summed_by_day_and_model(self, store: Store) -> None:
+        await _spend(store, "a", "t1", ended_at=NOON, model="big")
+        await _spend(store, "a", "t2", ended_at=NOON, model="a small one")
+        await _spend(store, "a", "t3", ended_at=NOON + timedelta(days=1), model="big")
+        keys = [each.key for each in await store.usage(by="day_model")]
+        assert keys == ["2026-03-01 a small one", "2026-03-01 big", "2026-03-02 big"]
+
+    async def test_usage_counts_a_turn_that_a_branch_copied_once(self, store: Store) -> None:
+        await say(store, "a", "t1", "one")
+        lease = await store.begin_turn("a", start("t2"))
+        ended = replace(answered(lease), ended_at=lease.turn.started_at)
+        await store.finish_turn(lease, ended)
+        await store.branch("a", NewConversation(id="b"))
+        lease = await store.begin_turn("b", start("t3"))
+        await store.finish_turn(lease, replace(answered(lease), ended_at=lease.turn.started_at))
+        for by in ("day", "model", "day_model"):
+            (total,) = await store.usage(by=by)
+            assert total.calls == 2
+
     async def test_usage_is_limited_to_a_period(self, store: Store) -> None:
         for day in range(4):
             await _spend(store, "a", f"t{day}", ended_at=NOON + timedelta(days=day))

@@ -25,7 +25,7 @@ ArchiveFilter = Literal["active", "archived", "all"]
 Tail = int | Literal["window"] | None
 """What is loaded: the fewest newest turns with at least this many messages, what the next window
 can need (everything from the start of the last window, and pinned messages), or everything."""
-UsageBy = Literal["day", "model"]
+UsageBy = Literal["day", "model", "day_model"]
 Origin = Literal["shell", "chat", "client"]
 """The interface that started a conversation, from its source. Without a source it is `client` in a
 database, and `shell` in a folder of files."""
@@ -153,7 +153,9 @@ class Hits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
-    """The usage of the calls of one day (`2026-11-15`) or one model; that is the `key`.
+    """The usage of the calls of one `key`: a day (`2026-11-15`), a model, or a day and a model.
+
+    The key of the last is `2026-11-15 MODEL`.
 
     `cost` is the sum of the known costs, None if no call has one; `unpriced` is the number of calls
     without one.
@@ -344,7 +346,10 @@ class Store(Protocol):
         until: datetime | None = None,
         by: UsageBy = "day",
     ) -> tuple[UsageSum, ...]:
-        """Return the usage of turns and calls that ended from `since` on and before `until`."""
+        """Return the usage of turns and calls that ended from `since` on and before `until`.
+
+        A turn that a branch has copied is counted once.
+        """
         ...
 
     async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:

@@ -82,8 +82,8 @@ async def list_page(request: ApiRequest, query: ListQuery) -> tuple[Page, int]:
     async def count(ref: StoreRef) -> int:
         return await ref.store.count_conversations(owner=ref.owner, **selection)
 
-    pages, notices = await _read_stores(refs, read_page)
-    counts, _ = await _read_stores(refs, count)
+    pages, notices = await read_stores(refs, read_page)
+    counts, _ = await read_stores(refs, count)
     page = merge_pages(pages, limit=query.limit, offset=span.skipped)
     return replace(page, notices=(*page.notices, *notices)), sum(counts)
 
@@ -106,12 +106,12 @@ async def search_page(request: ApiRequest, query: SearchQuery) -> Hits:
         )
         return replace(hits, items=items, notices=hide_paths(hits.notices, ref))
 
-    results, notices = await _read_stores(refs, search)
+    results, notices = await read_stores(refs, search)
     hits = merge_hits(results, limit=query.limit, offset=span.skipped)
     return replace(hits, notices=(*hits.notices, *notices))
 
 
-async def _read_stores(
+async def read_stores(
     refs: tuple[StoreRef, ...], read: Callable[[StoreRef], Awaitable[T]]
 ) -> tuple[list[T], tuple[Notice, ...]]:
     """Return the results. Unreadable files are a notice, unless only files are requested."""

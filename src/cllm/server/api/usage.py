@@ -1,15 +1,20 @@
 """The usage endpoint: tokens and costs by day or model."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import msgspec
 from starlette.responses import Response
 
-from cllm.core.ports import UsageSum
+from cllm.core.notice import Notice
+from cllm.core.ports import UsageBy, UsageSum
 from cllm.core.reply import Usage, sum_costs
+from cllm.server.api.conversation_lists import find_stores, read_stores
+from cllm.server.api.conversation_ref import StoreRef, add_notices
 from cllm.server.api.views import UsageView, json_response, token_fields
 from cllm.server.http.parameters import UsageQuery, read_query, read_timestamp
 from cllm.server.state import ApiRequest
+from cllm.stores.merged_lists import merge_usage
 
 
 class UsageSumView(UsageView, frozen=True, kw_only=True):
@@ -33,15 +38,26 @@ class UsageListView(msgspec.Struct, frozen=True, kw_only=True):
 async def get_usage(request: ApiRequest) -> Response:
     """GET /v1/usage."""
     query = read_query(request, UsageQuery)
-    state = request.server
-    await state.usage_counter.flush()
-    sums = await state.store.usage(
-        owner=request.caller.owner,
+    sums, notices = await read_usage(
+        request,
         since=read_timestamp(query.since, field="from"),
         until=read_timestamp(query.until, field="to", end=True),
         by=query.by,
     )
-    return json_response(_view_usage_list(sums, by=query.by))
+    return add_notices(json_response(_view_usage_list(sums, by=query.by)), notices)
+
+
+async def read_usage(
+    request: ApiRequest, *, since: datetime | None, until: datetime | None, by: UsageBy
+) -> tuple[tuple[UsageSum, ...], tuple[Notice, ...]]:
+    """Return the sums of the server's store, and of the conversation files if it lists them."""
+    await request.server.usage_counter.flush()
+
+    async def read(ref: StoreRef) -> tuple[UsageSum, ...]:
+        return await ref.store.usage(owner=ref.owner, since=since, until=until, by=by)
+
+    results, notices = await read_stores(find_stores(None, request), read)
+    return merge_usage(one for result in results for one in result), notices
 
 
 def _view_usage_list(sums: Sequence[UsageSum], *, by: str) -> UsageListView:

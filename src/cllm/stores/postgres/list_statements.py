@@ -6,7 +6,7 @@ from cllm.core.conversation import ITEMS_SOURCE
 from cllm.core.ports import MAX_MATCHES
 from cllm.stores.overviews import MAX_PREVIEWED
 from cllm.stores.postgres.statements import OF_TURN, columns
-from cllm.stores.sql.rows import ORIGIN, SUMMARY_COLUMNS, USAGE_COLUMNS, overview_sums
+from cllm.stores.sql.rows import NOT_COPIED, ORIGIN, SUMMARY_COLUMNS, USAGE_COLUMNS, overview_sums
 from cllm.wire.path_digest import MEANING_END
 
 ARCHIVED = {
@@ -131,10 +131,12 @@ FROM (
 }, t.cost, t.ended_at
     FROM turns t JOIN conversations c ON c.owner = t.owner AND c.number = t.conversation
     WHERE t.owner = $1 AND t.input_tokens IS NOT NULL AND t.ended_at IS NOT NULL
+        AND {NOT_COPIED}
     UNION ALL
     SELECT model, {columns(USAGE_COLUMNS)}, cost, ended_at FROM calls WHERE owner = $1
 ) AS used
 WHERE ($2::timestamptz IS NULL OR ended_at >= $2) AND ($3::timestamptz IS NULL OR ended_at < $3)
 GROUP BY 1
 """
-USAGE_KEYS = {"day": "to_char(ended_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')", "model": "model"}
+_DAY = "to_char(ended_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')"
+USAGE_KEYS = {"day": _DAY, "model": "model", "day_model": f"{_DAY} || ' ' || model"}

@@ -122,6 +122,8 @@ TURN_COLUMNS = (
 ORIGIN = f"""CASE WHEN source IN ('{SHELL_SOURCE}', '{CHAT_SOURCE}') THEN source
     ELSE 'client' END"""
 """The origin of a conversation from its source."""
+NOT_COPIED = "(c.parent_id IS NULL OR c.parent_kind IS NOT NULL OR t.ended_at > c.created_at)"
+"""A turn of a conversation, not one that a branch has copied from its parent."""
 CALL_COLUMNS = ("model", *USAGE_COLUMNS, "cost", "ended_at")
 
 _ROLES = frozenset(get_args(Role))

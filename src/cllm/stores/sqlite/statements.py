@@ -12,6 +12,7 @@ from cllm.stores.search import MAX_RANKED
 from cllm.stores.sql.rows import (
     CALL_COLUMNS,
     CONVERSATION_COLUMNS,
+    NOT_COPIED,
     ORIGIN,
     SUMMARY_COLUMNS,
     TURN_COLUMNS,
@@ -243,29 +244,30 @@ SEARCH = {
 }
 
 _PERIOD = "{0}ended_at >= coalesce(?2, '') AND {0}ended_at < coalesce(?3, '9999-12-31')"
-_GROUPS = {
-    "day": ("substr(t.ended_at, 1, 10)", "substr(ended_at, 1, 10)", ""),
-    "model": (
-        "coalesce(t.model, c.model, 'unknown')",
-        "model",
-        "JOIN conversations c ON c.owner = t.owner AND c.id = t.conversation_id",
-    ),
+_DAY = "substr({0}ended_at, 1, 10)"
+_MODEL = "coalesce(t.model, c.model, 'unknown')"
+_GROUPS: dict[UsageBy, tuple[str, str]] = {
+    "day": (_DAY.format("t."), _DAY.format("")),
+    "model": (_MODEL, "model"),
+    "day_model": (f"{_DAY.format('t.')} || ' ' || {_MODEL}", f"{_DAY.format('')} || ' ' || model"),
 }
 
 
 def _usage(by: UsageBy) -> str:
     columns = _names(*USAGE_COLUMNS, "cost")
-    turn_group, call_group, join = _GROUPS[by]
+    turn_group, call_group = _GROUPS[by]
     return f"""SELECT key, count(*), {", ".join(f"sum({column})" for column in USAGE_COLUMNS[:-1])},
     max(estimated), total(cost), sum(cost IS NULL)
-    FROM (SELECT {turn_group} AS key, {columns} FROM turns t {join}
+    FROM (SELECT {turn_group} AS key, {columns} FROM turns t
+        CROSS JOIN conversations c ON c.owner = t.owner AND c.id = t.conversation_id
         WHERE t.owner = ?1 AND t.input_tokens IS NOT NULL AND {_PERIOD.format("t.")}
+            AND {NOT_COPIED}
         UNION ALL
         SELECT {call_group} AS key, {columns} FROM calls WHERE owner = ?1 AND {_PERIOD.format("")})
     GROUP BY key ORDER BY key"""
 
 
-USAGE: dict[UsageBy, str] = {"day": _usage("day"), "model": _usage("model")}
+USAGE: dict[UsageBy, str] = {by: _usage(by) for by in _GROUPS}
 
 REQUEST = """SELECT expires_at, holder, body, status, headers, response FROM requests
     WHERE owner = ? AND key = ?"""

@@ -37,6 +37,6 @@ def test_lists_filter_by_archive_time(archived: str):
     assert ("archived_at IS NOT NULL" in condition) == (archived == "archived")
 
 
-@pytest.mark.parametrize(("by", "joins"), [("day", False), ("model", True)])
-def test_usage_by_model_joins_the_conversations(by: str, joins: bool):
-    assert ("JOIN conversations" in statements.USAGE[by]) == joins  # type: ignore[index]
+@pytest.mark.parametrize("by", ["day", "model", "day_model"])
+def test_usage_leaves_out_turns_that_a_branch_copied(by: str):
+    assert statements.NOT_COPIED in statements.USAGE[by]  # type: ignore[index]
