@@ -1,22 +1,29 @@
 """Lists models with their context windows and prices.
 
-Reads the cache folder, the settings, the price table and a running Ollama. Calls no provider.
+The names of a provider are from its own list, else from the price table.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from cllm.core.errors import UsageError
-from cllm.default_model import find_ollama_address, list_keyed_providers
-from cllm.prices.book import PROVIDERS, TableEntry
+from cllm.core.errors import ModelNotFoundError, UsageError
+from cllm.default_model import choose_model, find_ollama_address, list_keyed_providers
+from cllm.prices.book import PROVIDERS, ModelRecord, Rates, TableEntry, read_configured
+from cllm.provider_factory import ProviderFactory
 from cllm.providers.local.models import CachePaths, list_models
 from cllm.providers.ollama import OLLAMA, list_ollama_models
 from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL
 from cllm.settings.load import Settings
 
+if TYPE_CHECKING:
+    from cllm.provider_models import ProviderModels
+
 MEGABYTE = 1_000_000
+UNKNOWN = "\N{EN DASH}"
 HEADINGS = ("MODEL", "CONTEXT", "INPUT $/M", "OUTPUT $/M", "SIZE")
 
 
@@ -40,79 +47,153 @@ class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
             size += ", downloaded" if self.is_downloaded else ", not downloaded"
         return (
             self.model,
-            "" if self.context is None else f"{self.context:,}",
-            "" if self.input_price is None else f"{self.input_price:g}",
-            "" if self.output_price is None else f"{self.output_price:g}",
+            UNKNOWN if self.context is None else f"{self.context:,}",
+            UNKNOWN if self.input_price is None else f"{self.input_price:g}",
+            UNKNOWN if self.output_price is None else f"{self.output_price:g}",
             size,
         )
 
 
-def list_rows(
-    settings: Settings,
-    paths: CachePaths,
-    *,
-    now: datetime,
-    provider: str | None = None,
-    is_complete: bool = False,
-) -> list[ModelRow]:
-    """List the models of one provider, of all (`is_complete`), or of those with a key."""
-    known = {LOCAL, *BUILTIN_PROVIDERS, *settings.providers}
-    if provider is not None and provider not in known:
-        listed = ", ".join(sorted(known))
-        raise UsageError(f"There is no provider '{provider}'; use one of {listed}.")
-    if provider is not None:
-        names = [provider]
-    elif is_complete:
-        names = [LOCAL, *sorted(known - {LOCAL})]
-    else:
-        names = [LOCAL, *sorted({OLLAMA, *settings.providers, *list_keyed_providers(settings)})]
-    rows: dict[str, ModelRow] = {}
-    for name in names:
-        for row in _list_provider(name, settings, paths, now):
-            rows.setdefault(row.model, row)
-    return list(rows.values())
+class ModelListing:
+    """Lists models. `report` gets one sentence for each provider whose list cannot be read.
+
+    `is_refresh`: call the providers although their lists are cached.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        paths: CachePaths,
+        *,
+        now: datetime,
+        report: Callable[[str], None],
+        is_refresh: bool = False,
+    ) -> None:
+        self._settings = settings
+        self._paths = paths
+        self._now = now
+        self._report = report
+        self._is_refresh = is_refresh
+        self._factory = ProviderFactory(
+            settings, model=self._get_model, report=None, single_turn=True
+        )
+        prices = {name: row.options.get("prices", {}) for name, row in settings.providers.items()}
+        self._configured_rates = read_configured(prices)
+
+    def _get_model(self) -> str:
+        return self._settings.model or choose_model(self._settings).model
+
+    def list_rows(
+        self, *, provider: str | None = None, is_complete: bool = False
+    ) -> list[ModelRow]:
+        """List the models of one provider, of all (`is_complete`), or of those with a key."""
+        settings = self._settings
+        known = {LOCAL, *BUILTIN_PROVIDERS, *settings.providers}
+        if provider is not None and provider not in known:
+            listed = ", ".join(sorted(known))
+            raise UsageError(f"There is no provider '{provider}'; use one of {listed}.")
+        configured = {
+            *settings.providers,
+            *list_keyed_providers(settings),
+            *self._list_addressed_providers(),
+        } - {LOCAL}
+        names = [LOCAL, *sorted(configured | {OLLAMA})]
+        if provider is not None:
+            names = [provider]
+        elif is_complete:
+            names = [LOCAL, *sorted(known - {LOCAL})]
+        is_called = configured | {provider} - {None, LOCAL}
+        lists = self._read_lists(name for name in names if name in is_called and name != OLLAMA)
+        rows: dict[str, ModelRow] = {}
+        for name in names:
+            for row in self._list_provider(name, lists.get(name)):
+                rows.setdefault(row.model, row)
+        return list(rows.values())
+
+    def _list_addressed_providers(self) -> Iterator[str]:
+        """Yield the providers that top-level settings give an address or a key."""
+        for top in self._settings.top_providers:
+            if top.settings.api_base is None and top.settings.api_key is None:
+                continue
+            with suppress(ModelNotFoundError):
+                yield self._factory.resolve(top.model or self._get_model()).provider
+
+    def _read_lists(self, names: Iterable[str]) -> "dict[str, ProviderModels]":
+        from cllm.provider_models import ModelListReader  # noqa: PLC0415 - imports asyncio
+
+        reader = ModelListReader(
+            self._factory, self._paths.root, now=self._now, is_refresh=self._is_refresh
+        )
+        lists = reader.read(names)
+        for name, listed in lists.items():
+            if listed.problem is not None:
+                is_priced = listed.models is None and self._has_prices(name)
+                advice = " The names in the price table are listed instead." if is_priced else ""
+                self._report(f"{listed.problem}{advice}")
+        return lists
+
+    def _has_prices(self, name: str) -> bool:
+        """Whether the price table is about this provider, and not about another server."""
+        return name in PROVIDERS and not self._factory.has_custom_address(name)
+
+    def _list_provider(self, name: str, listed: "ProviderModels | None") -> Iterator[ModelRow]:
+        if name == LOCAL:
+            yield from _list_local_models(self._paths)
+            return
+        configured = self._settings.providers.get(name)
+        contexts: dict[str, int | None] = {}
+        sizes: dict[str, int] = {}
+        if name == OLLAMA:
+            found = list_ollama_models(find_ollama_address(self._settings)) or ()
+            sizes = {model.name: model.size for model in found}
+        elif listed is not None and listed.models is not None:
+            contexts = {model.name: model.context for model in listed.models}
+        elif self._has_prices(name):
+            contexts = dict.fromkeys(_list_priced_models(name))
+        models = () if configured is None else configured.models
+        for model in dict.fromkeys((*models, *contexts, *sizes)):
+            yield self._build_row(name, model, contexts.get(model), sizes.get(model))
+
+    def _build_row(
+        self, provider: str, model: str, context: int | None, size: int | None
+    ) -> ModelRow:
+        record = ModelRecord()
+        if self._has_prices(provider):
+            record = _look_up(TableEntry(provider=PROVIDERS[provider], model=model))
+        rates = self._configured_rates.get((provider, model)) or record.rates(self._now) or Rates()
+        return ModelRow(
+            model=f"{provider}/{model}",
+            provider=provider,
+            context=context or record.context_window,
+            input_price=None if rates.input is None else float(rates.input.base),
+            output_price=None if rates.output is None else float(rates.output.base),
+            size=size or None,
+        )
 
 
-def _list_provider(
-    name: str, settings: Settings, paths: CachePaths, now: datetime
-) -> Iterator[ModelRow]:
-    if name == LOCAL:
-        for model in list_models(paths, with_known=True):
-            yield ModelRow(
-                model=f"{LOCAL}/{model.name}",
-                provider=LOCAL,
-                context=model.context,
-                input_price=0,
-                output_price=0,
-                size=model.size,
-                is_downloaded=model.is_downloaded,
-            )
-        return
-    configured = settings.providers.get(name)
-    models = () if configured is None else configured.models
-    yield from (ModelRow(model=f"{name}/{model}", provider=name) for model in models)
-    if name == OLLAMA:
-        for found in list_ollama_models(find_ollama_address(settings)) or ():
-            yield ModelRow(model=f"{name}/{found.name}", provider=name, size=found.size or None)
-    elif name in PROVIDERS and (configured is None or configured.api_base is None):
-        yield from _list_priced_models(name, now)
+def _list_local_models(paths: CachePaths) -> Iterator[ModelRow]:
+    for model in list_models(paths, with_known=True):
+        yield ModelRow(
+            model=f"{LOCAL}/{model.name}",
+            provider=LOCAL,
+            context=model.context,
+            input_price=0,
+            output_price=0,
+            size=model.size,
+            is_downloaded=model.is_downloaded,
+        )
 
 
-def _list_priced_models(name: str, now: datetime) -> Iterator[ModelRow]:
+def _list_priced_models(provider: str) -> list[str]:
     from cllm.prices import table  # noqa: PLC0415 - loads genai-prices
 
-    for model in table.list_models(PROVIDERS[name]):
-        record = table.look_up(TableEntry(provider=PROVIDERS[name], model=model))
-        rates = record.rates(now)
-        yield ModelRow(
-            model=f"{name}/{model}",
-            provider=name,
-            context=record.context_window,
-            input_price=None if rates is None or rates.input is None else float(rates.input.base),
-            output_price=(
-                None if rates is None or rates.output is None else float(rates.output.base)
-            ),
-        )
+    return table.list_models(PROVIDERS[provider])
+
+
+def _look_up(entry: TableEntry) -> ModelRecord:
+    from cllm.prices import table  # noqa: PLC0415 - loads genai-prices
+
+    return table.look_up(entry)
 
 
 def format_rows(rows: Iterable[ModelRow]) -> list[tuple[str, ...]]:

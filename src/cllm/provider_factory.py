@@ -37,6 +37,7 @@ from cllm.wire.reasoning import NAMED_RULES
 if TYPE_CHECKING:
     from cllm.providers.anthropic import AnthropicProvider
     from cllm.providers.bedrock import AwsAccount
+    from cllm.providers.http.provider import HttpProvider, ProviderRequest
     from cllm.providers.http.transport import HttpTransport, Timeouts
     from cllm.providers.local.models import CachePaths, Report
 
@@ -162,6 +163,22 @@ class ProviderFactory:
         settings = self._provider_settings(name)
         provider: AnthropicProvider = self._open_protocol("anthropic", name, settings, api_key=None)
         return provider
+
+    async def build_model_list_request(self, name: str) -> "ProviderRequest | None":
+        """Return the request for the provider's list of models; None if it has no list.
+
+        Raises MissingKeyError and SettingsError as `open`.
+        """
+        settings = self._provider_settings(name)
+        kind = LOCAL if name == LOCAL else _find_kind(name, settings)
+        if kind not in PROTOCOL_CLASSES:
+            return None
+        key = self._find_key(name, settings, built_in=True)
+        provider: HttpProvider = self._open_protocol(kind, name, settings, api_key=key)
+        try:
+            return await provider.build_model_list_request()
+        finally:
+            await provider.close()
 
     def open(self, model: ResolvedModel) -> Provider:
         """Open a new provider. The caller closes it."""

@@ -49,6 +49,7 @@ class FakeProvider:
         self.cache: PromptCache | None = None
         self.refuse: Refuse | None = None
         self.choose: Choose | None = None
+        self.model_list: tuple[Step, ...] | None = None
         self.port = 0
 
     def __enter__(self) -> Self:
@@ -101,6 +102,11 @@ class FakeProvider:
     def queue_steps(self, *steps: Step) -> None:
         """Queue a response as steps, for data that no protocol would send."""
         self._answers.append(steps)
+
+    def serve_models(self, *entries: str | dict[str, Any]) -> None:
+        """Respond to GET …/models with these names, or with entries that have other fields."""
+        data = [entry if isinstance(entry, dict) else {"id": entry} for entry in entries]
+        self.model_list = response_steps(200, json.dumps({"data": data}).encode())
 
     def wait_for(self, count: int, timeout: float = WAIT) -> Request:
         """Wait until this many requests have arrived; return the last of these."""
@@ -181,6 +187,8 @@ class FakeProvider:
                 if answer is None and self._answers:
                     answer = self._answers.popleft()
             self._arrived.notify_all()
+        if self.model_list is not None and request.path.partition("?")[0].endswith("/models"):
+            return self.model_list
         if protocol is None or request.method != "POST" or not isinstance(request.json, dict):
             return response_steps(404, OpenAIChat().error(404, f"No route {request.path}", None))
         if reason is not None:

@@ -4,18 +4,30 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from tests.fake_provider import FakeProvider, closed_port
 
 from cllm.core.errors import UsageError
-from cllm.model_list import ModelRow, format_rows, list_rows
+from cllm.model_list import UNKNOWN, ModelListing, ModelRow, format_rows
 from cllm.providers.local.models import CachePaths
-from cllm.providers.registry import BUILTIN_PROVIDERS
+from cllm.providers.registry import BUILTIN_PROVIDERS, ProviderRow
 from cllm.settings.load import CommandLine, Environment, load_settings
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def rows(tmp_path: Path):
+def provider():
+    with FakeProvider() as running:
+        yield running
+
+
+@pytest.fixture
+def problems() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def rows(tmp_path: Path, problems: list[str]):
     (tmp_path / ".cllm").mkdir()
 
     def run(text: str = "", environ: dict[str, str] | None = None, **options) -> list[ModelRow]:
@@ -23,7 +35,9 @@ def rows(tmp_path: Path):
         environment = {"OLLAMA_HOST": "127.0.0.1:9", **(environ or {})}
         env = Environment(home=tmp_path, directory=tmp_path / "work", environment=environment)
         settings = load_settings(env, CommandLine())
-        return list_rows(settings, CachePaths(root=tmp_path / "cache"), now=NOW, **options)
+        paths = CachePaths(root=tmp_path / "cache")
+        listing = ModelListing(settings, paths, now=NOW, report=problems.append)
+        return listing.list_rows(**options)
 
     return run
 
@@ -33,29 +47,73 @@ def test_without_a_key_only_local_models_are_listed(rows, tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_key_adds_the_models_of_its_provider_with_prices_and_windows(rows):
-    listed = {row.model: row for row in rows(environ={"OPENAI_API_KEY": "sk-x"})}
+def test_the_price_table_names_the_models_of_a_provider_that_was_not_called(rows, problems):
+    listed = {row.model: row for row in rows(provider="openai")}
 
-    assert {row.provider for row in listed.values()} == {"local", "openai"}
+    assert {row.provider for row in listed.values()} == {"openai"}
     model = listed["openai/gpt-4o"]
     assert (model.context, model.input_price, model.output_price) == (128000, 2.5, 10.0)
     assert listed["openai/whisper-1"].input_price is None
+    assert problems == []
 
 
-def test_configured_models_are_listed_once(rows):
-    vllm = "my-vllm: {api_base: 'http://gpu/v1', models: [a, b]}"
+def test_the_models_of_a_provider_are_its_own_with_known_prices(rows, provider, monkeypatch):
+    provider.serve_models("gpt-4o", {"id": "gpt-new", "context_length": 5})
+    openai = ProviderRow(base_url=provider.url, key="OPENAI_API_KEY")
+    monkeypatch.setitem(BUILTIN_PROVIDERS, "openai", openai)
+
+    listed = rows(environ={"OPENAI_API_KEY": "sk-x"})
+
+    found = [row.to_columns()[:4] for row in listed if row.provider == "openai"]
+    assert found == [
+        ("openai/gpt-4o", "128,000", "2.5", "10"),
+        ("openai/gpt-new", "5", UNKNOWN, UNKNOWN),
+    ]
+
+
+def test_the_price_table_replaces_the_list_of_an_unreachable_provider(rows, problems, monkeypatch):
+    base_url = f"http://127.0.0.1:{closed_port()}/v1"
+    openai = ProviderRow(base_url=base_url, key="OPENAI_API_KEY")
+    monkeypatch.setitem(BUILTIN_PROVIDERS, "openai", openai)
+
+    names = [row.model for row in rows(environ={"OPENAI_API_KEY": "sk-x"})]
+
+    assert "openai/gpt-4o" in names
+    assert len(problems) == 1
+    assert problems[0].startswith("Cannot reach provider 'openai'")
+    assert problems[0].endswith(" The names in the price table are listed instead.")
+
+
+def test_configured_models_are_listed_once_with_configured_prices(rows, provider):
+    provider.serve_models("a", "b")
+    prices = "prices: {c: {input: 1, output: 2}}"
+    vllm = f"my-vllm: {{api_base: '{provider.url}', models: [c, b], {prices}}}"
     text = f"providers: {{{vllm}, openai: {{models: [gpt-4o]}}}}"
 
-    names = [row.model for row in rows(text)]
+    listed = {row.model: row for row in rows(text)}
 
-    assert [name for name in names if name.startswith("my-vllm/")] == ["my-vllm/a", "my-vllm/b"]
-    assert names.count("openai/gpt-4o") == 1
+    names = [name for name in listed if name.startswith("my-vllm/")]
+    assert names == ["my-vllm/c", "my-vllm/b", "my-vllm/a"]
+    assert (listed["my-vllm/c"].input_price, listed["my-vllm/c"].output_price) == (1, 2)
+    assert listed["openai/gpt-4o"].context == 128000
 
 
-def test_another_address_of_a_provider_has_other_models(rows):
-    text = "providers: {openai: {api_base: 'http://gpu/v1', models: [x]}}"
+def test_another_address_of_a_provider_has_other_models_and_no_known_prices(rows, provider):
+    provider.serve_models("gpt-4o")
+    text = f"providers: {{openai: {{api_base: '{provider.url}', models: [x]}}}}"
 
-    assert [row.model for row in rows(text, provider="openai")] == ["openai/x"]
+    listed = rows(text, provider="openai")
+
+    assert [row.model for row in listed] == ["openai/x", "openai/gpt-4o"]
+    assert [row.input_price for row in listed] == [None, None]
+
+
+def test_an_address_at_the_top_level_is_used(rows, provider):
+    provider.serve_models("a")
+    text = f"model: openai/a\napi_base: {provider.url}\napi_key: sk-top\n"
+
+    assert "openai/a" in [row.model for row in rows(text)]
+    assert provider.requests[0].headers["authorization"] == "Bearer sk-top"
 
 
 def test_all_providers_can_be_listed(rows):
@@ -70,7 +128,7 @@ def test_an_unknown_provider_is_an_error(rows):
         rows(provider="nonsense")
 
 
-def test_unknown_values_are_empty():
+def test_unknown_values_are_a_dash():
     row = ModelRow(model="a/b", provider="a")
 
-    assert format_rows([row])[1] == ("a/b", "", "", "", "")
+    assert format_rows([row])[1] == ("a/b", UNKNOWN, UNKNOWN, UNKNOWN, "")

@@ -44,10 +44,12 @@ PULL_EXAMPLES = (
 LIST_HELP = """List models with their context window and price.
 
 Lists the local models, the models of a running Ollama, and those of the providers with a key or in
-the settings. The context window is in tokens, prices are in dollars per million tokens."""
+the settings. The names are from the provider's own list, which is cached for a day, else from the
+price table. The context window is in tokens, prices are in dollars per million tokens."""
 LIST_EXAMPLES = (
     "cllm models list",
     "cllm models list --provider openai",
+    "cllm models list --refresh",
     "cllm models list --all --json",
 )
 DEFAULT_HELP = """Set the default model, or print it and its source.
@@ -105,9 +107,18 @@ def pull(model: str, sha256: str | None) -> None:
 @command.command(name="list", help=LIST_HELP, examples=LIST_EXAMPLES)
 @click.option("--provider", metavar="NAME", help="List the models of one provider.")
 @click.option("--all", "is_complete", is_flag=True, help="List the models of all providers.")
+@click.option("--refresh", "is_refresh", is_flag=True, help="Read the lists of providers again.")
 @click.option("--json", "as_json", is_flag=True, help="Print the models as JSON.")
-def list_command(*, provider: str | None, is_complete: bool, as_json: bool) -> None:
-    print_models(CommandLine(), provider=provider, is_complete=is_complete, as_json=as_json)
+def list_command(
+    *, provider: str | None, is_complete: bool, is_refresh: bool, as_json: bool
+) -> None:
+    print_models(
+        CommandLine(),
+        provider=provider,
+        is_complete=is_complete,
+        is_refresh=is_refresh,
+        as_json=as_json,
+    )
 
 
 def print_models(
@@ -115,13 +126,16 @@ def print_models(
     *,
     provider: str | None = None,
     is_complete: bool = False,
+    is_refresh: bool = False,
     as_json: bool = False,
 ) -> None:
-    from cllm.model_list import format_rows, list_rows
+    from cllm.model_list import ModelListing, format_rows
 
     settings = load_trusted_settings(current_environment(), line)
-    now = datetime.now(UTC)
-    rows = list_rows(settings, _paths(), now=now, provider=provider, is_complete=is_complete)
+    listing = ModelListing(
+        settings, _paths(), now=datetime.now(UTC), report=output.note, is_refresh=is_refresh
+    )
+    rows = listing.list_rows(provider=provider, is_complete=is_complete)
     if as_json:
         encoded = msgspec.json.encode(rows)
         output.print_exactly(msgspec.json.format(encoded, indent=2).decode())

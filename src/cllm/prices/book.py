@@ -196,7 +196,7 @@ class PriceBook:
         redirected_providers: Collection[str] = (),
     ) -> None:
         self._cache = CacheFolder(folder=folder, max_files=MAX_FILES, max_bytes=MAX_FILE_BYTES)
-        self._configured = _read_configured(configured or {})
+        self._configured = read_configured(configured or {})
         self._redirected = frozenset(redirected_providers)
         self._record = functools.lru_cache(MAX_RECORDS)(self._find_record)
 
@@ -252,7 +252,8 @@ def installed_version() -> str | None:
     return folders[0].name.removeprefix(start).removesuffix(end) if len(folders) == 1 else None
 
 
-def _read_configured(configured: Mapping[str, object]) -> dict[tuple[str, str], Rates]:
+def read_configured(configured: Mapping[str, object]) -> dict[tuple[str, str], Rates]:
+    """Return the rates of each provider and model in the settings."""
     rates = {}
     for provider, models in configured.items():
         where = f"providers.{provider}.prices"

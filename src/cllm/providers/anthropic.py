@@ -37,6 +37,8 @@ from cllm.wire.messages import Repair, no_repair
 # A later version refuses a temperature for every model, even if the model accepts one.
 VERSION = "2023-06-01"
 BETA_HEADER = "anthropic-beta"
+MAX_LISTED = 1000
+"""The largest page of models that the API allows."""
 NO_COUNT_STATUSES = (404, 405, 501)
 KEY_HEADERS = ("authorization", "x-api-key")
 
@@ -59,7 +61,9 @@ class AnthropicProvider(HttpProvider):
         self._http = http
         flags = [self._headers.pop(key) for key in (*self._headers,) if key.lower() == BETA_HEADER]
         self._betas = (*betas, *(parse_betas(",".join(flags)) if flags else ()))
-        self._url = f"{base_url.rstrip('/').removesuffix('/v1')}/v1/messages"
+        version_url = f"{base_url.rstrip('/').removesuffix('/v1')}/v1"
+        self._url = f"{version_url}/messages"
+        self._model_list_url = f"{version_url}/models?limit={MAX_LISTED}"
         self._key = api_key
         self._is_token = False
 

@@ -82,6 +82,7 @@ class OpenAIProvider(HttpProvider):
         self._http = http
         self._urls = {kind: f"{base_url.rstrip('/')}/{path}" for kind, path in PATHS.items()}
         self._embeddings = f"{base_url.rstrip('/')}/embeddings"
+        self._model_list_url = f"{base_url.rstrip('/')}/models"
         self._key = api_key
         self._api = api
         self._profile = profile

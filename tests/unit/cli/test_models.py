@@ -5,12 +5,16 @@ import json
 import pytest
 
 from cllm.cli.main import run
+from cllm.model_list import UNKNOWN
+from cllm.providers.registry import BUILTIN_PROVIDERS
 
 
 @pytest.fixture
 def cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for row in BUILTIN_PROVIDERS.values():
+        monkeypatch.delenv(row.key or "", raising=False)
     folder = tmp_path / "cllm/models"
     folder.mkdir(parents=True)
     return folder
@@ -25,7 +29,7 @@ def test_downloaded_and_known_models_are_listed(cache, capsys):
     assert columns[0] == ["MODEL", "CONTEXT", "INPUT", "$/M", "OUTPUT", "$/M", "SIZE"]
     smollm2 = ["local/smollm2-135m", "8,192", "0", "0", "98", "MB,", "not", "downloaded"]
     assert smollm2 in columns
-    assert columns[-1] == ["local/tiny", "0", "0", "2", "MB,", "downloaded"]
+    assert columns[-1] == ["local/tiny", UNKNOWN, "0", "0", "2", "MB,", "downloaded"]
     assert (
         len(
             {

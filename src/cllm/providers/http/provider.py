@@ -276,6 +276,14 @@ class HttpProvider(RemoteProvider[ProviderRequest]):
     """Sends a prompt once; the engine retries."""
 
     _http: HttpTransport
+    _model_list_url: str | None = None
+
+    async def build_model_list_request(self) -> ProviderRequest | None:
+        """Return the GET request for the list of models; None if the protocol has none."""
+        if self._model_list_url is None:
+            return None
+        request = ProviderRequest(url=self._model_list_url, body=b"")
+        return msgspec.structs.replace(request, headers=await self._request_headers(request))
 
     @abstractmethod
     async def _request_headers(self, request: ProviderRequest) -> Mapping[str, str]:

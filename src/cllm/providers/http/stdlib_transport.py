@@ -50,8 +50,26 @@ class StdlibTransport:
         provider: str,
         timeouts: Timeouts,
     ) -> HttpResponse:
+        return await self._send("POST", url, headers, body, provider=provider, timeouts=timeouts)
+
+    async def get(
+        self, url: str, *, headers: Mapping[str, str], provider: str, timeouts: Timeouts
+    ) -> HttpResponse:
+        return await self._send("GET", url, headers, None, provider=provider, timeouts=timeouts)
+
+    async def _send(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        *,
+        provider: str,
+        timeouts: Timeouts,
+    ) -> HttpResponse:
         response = StdlibResponse(url, provider=provider, timeouts=timeouts)
-        threading.Thread(target=response.run, args=(dict(headers), body), daemon=True).start()
+        arguments = (method, dict(headers), body)
+        threading.Thread(target=response.run, args=arguments, daemon=True).start()
         try:
             await response.head
         except BaseException:
@@ -96,9 +114,9 @@ class StdlibResponse(HttpResponse):
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
-    def run(self, headers: dict[str, str], body: bytes) -> None:
+    def run(self, method: str, headers: dict[str, str], body: bytes | None) -> None:
         try:
-            response = self._send(headers, body)
+            response = self._send(method, headers, body)
             self.status = response.status
             self.headers = {name.title(): value for name, value in response.getheaders()}
             self._call_in_loop(self._set_head, None)
@@ -112,10 +130,12 @@ class StdlibResponse(HttpResponse):
             if self._connection is not None:
                 self._connection.close()
 
-    def _send(self, headers: dict[str, str], body: bytes) -> http.client.HTTPResponse:
+    def _send(
+        self, method: str, headers: dict[str, str], body: bytes | None
+    ) -> http.client.HTTPResponse:
         connection, target, proxy_headers = self._connect()
         try:
-            connection.request("POST", target, body=body, headers=headers | proxy_headers)
+            connection.request(method, target, body=body, headers=headers | proxy_headers)
             return connection.getresponse()
         except TimeoutError as error:
             raise timeout_error(self._provider, self._timeouts.first_byte) from error

@@ -39,22 +39,22 @@ class HttpResponse(ABC):
         self._provider = provider
         self._timeouts = timeouts
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self, *, max_bytes: int = MAX_RESPONSE_BYTES) -> AsyncIterator[bytes]:
         size = 0
         limit = self._timeouts.first_byte
         while chunk := await self._read_chunk(limit):
             size += len(chunk)
-            if size > MAX_RESPONSE_BYTES:
+            if size > max_bytes:
                 raise BadReplyError(
-                    f"Provider '{self._provider}' sent more than {MAX_RESPONSE_BYTES} bytes in one "
+                    f"Provider '{self._provider}' sent more than {max_bytes} bytes in one "
                     "response; check api_base.",
                     provider=self._provider,
                 )
             yield chunk
             limit = self._timeouts.idle
 
-    async def read(self) -> bytes:
-        return b"".join([chunk async for chunk in self.chunks()])
+    async def read(self, *, max_bytes: int = MAX_RESPONSE_BYTES) -> bytes:
+        return b"".join([chunk async for chunk in self.chunks(max_bytes=max_bytes)])
 
     @abstractmethod
     async def _read_chunk(self, limit: float) -> bytes:

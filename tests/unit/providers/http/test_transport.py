@@ -3,7 +3,6 @@
 import pytest
 
 from cllm.core.errors import BadReplyError
-from cllm.providers.http import transport
 from cllm.providers.http.transport import HttpResponse, Timeouts, find_proxy, format_origin
 
 
@@ -69,9 +68,7 @@ async def test_the_first_chunk_has_a_longer_timeout_than_the_others():
     assert response.limits == [7, 3, 3]
 
 
-async def test_a_response_above_the_size_limit_is_an_error(monkeypatch):
-    monkeypatch.setattr(transport, "MAX_RESPONSE_BYTES", 3)
-
-    assert await ChunkedResponse(b"abc").read() == b"abc"
+async def test_a_response_above_the_size_limit_is_an_error():
+    assert await ChunkedResponse(b"abc").read(max_bytes=3) == b"abc"
     with pytest.raises(BadReplyError, match="more than 3 bytes"):
-        await ChunkedResponse(b"abc", b"d").read()
+        await ChunkedResponse(b"abc", b"d").read(max_bytes=3)
