@@ -4,8 +4,11 @@ The names of an archive are only used to look up its entries. An archive has lim
 their sizes and their compression; archives inside an archive are not opened.
 """
 
+import io
+import lzma
 import os
 import stat
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -19,13 +22,18 @@ from cllm.core.errors import UsageError
 from cllm.transfer.json_stream import DamagedFileError
 
 MAX_ENTRIES = 200_000
+MAX_DIRECTORY_BYTES = 64 * 1024 * 1024
+"""The list of entries, which is read into memory as a whole."""
 MAX_ENTRY_BYTES = 8 * 1024**3
 MAX_TOTAL_BYTES = 64 * 1024**3
 MAX_RATIO = 300
 MIN_RATIO_BYTES = 4 * 1024 * 1024
 """Smaller entries can have any ratio."""
 MAX_ATTACHMENT_BYTES = 64 * 1024 * 1024
+DIRECTORY_ENTRY = b"PK\x01\x02"
 UNREADABLE_ENTRY = (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError)
+UNREADABLE_DIRECTORY = (*UNREADABLE_ENTRY, ValueError, struct.error)
+"""A name can be no UTF-8, an offset negative."""
 
 
 class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +72,7 @@ class Archive:
                 yield stream
         except UNREADABLE_ENTRY as error:
             raise DamagedFileError(_reason(error)) from error
-        except zlib.error as error:
+        except (zlib.error, lzma.LZMAError) as error:
             raise DamagedFileError("its compressed data is damaged") from error
 
     def _open(self, file: SourceFile) -> BinaryIO:
@@ -88,26 +96,57 @@ class SingleFile(Archive):
         return self.path.open("rb")
 
 
+class _ZipFile(io.BufferedReader):
+    """An archive on the disk. Checks the list of entries before objects are made of them."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path))
+        self.is_checked = False
+        self._path = path
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.is_checked:
+            return super().read(size)
+        is_limited = size is not None and 0 <= size <= MAX_DIRECTORY_BYTES
+        data = super().read(size if is_limited else MAX_DIRECTORY_BYTES + 1)
+        if len(data) > MAX_DIRECTORY_BYTES:
+            raise _too_large(self._path, f"a list of more than {MAX_DIRECTORY_BYTES} bytes")
+        if data.count(DIRECTORY_ENTRY) > MAX_ENTRIES:
+            raise _too_large(self._path, f"more than {MAX_ENTRIES} entries")
+        return data
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class ZipArchive(Archive):
     def __init__(self, path: Path) -> None:
+        self._file = _ZipFile(path)
         try:
-            self._zip = zipfile.ZipFile(path)
-            entries = self._zip.infolist()
-        except UNREADABLE_ENTRY as error:
+            self._zip = zipfile.ZipFile(self._file)
+            self._entries = self._read_entries(path)
+            self._file.is_checked = True
+        except UNREADABLE_DIRECTORY as error:
+            self._file.close()
             raise UsageError(
                 f"{path} is not a readable ZIP archive ({_reason(error)}); download it again."
             ) from error
-        if len(entries) > MAX_ENTRIES:
-            raise _too_large(path, f"more than {MAX_ENTRIES} entries")
-        self._entries = {entry.filename: entry for entry in entries if _is_regular(entry)}
-        if sum(entry.file_size for entry in entries) > MAX_TOTAL_BYTES:
-            raise _too_large(path, f"more than {MAX_TOTAL_BYTES} bytes when unpacked")
-        for entry in entries:
-            _check_entry(path, entry)
+        except UsageError:
+            self._file.close()
+            raise
         files = [
             SourceFile(name=name, size=entry.file_size) for name, entry in self._entries.items()
         ]
         super().__init__(path, files)
+
+    def _read_entries(self, path: Path) -> dict[str, zipfile.ZipInfo]:
+        """Return the regular files by their names. Of several with one name the last one counts."""
+        entries = self._zip.infolist()
+        if sum(entry.file_size for entry in entries) > MAX_TOTAL_BYTES:
+            raise _too_large(path, f"more than {MAX_TOTAL_BYTES} bytes when unpacked")
+        for entry in entries:
+            _check_entry(path, entry)
+        return {entry.filename: entry for entry in entries if _is_regular(entry)}
 
     def _open(self, file: SourceFile) -> BinaryIO:
         # It yields at most the size in the header, which is checked.
@@ -115,6 +154,7 @@ class ZipArchive(Archive):
 
     def close(self) -> None:
         self._zip.close()
+        self._file.close()
 
 
 def _is_regular(entry: zipfile.ZipInfo) -> bool:

@@ -5,6 +5,7 @@ other path becomes a branch. IDs depend only on the source, so that a repeated i
 exists. A conversation that exists only grows at its end: what else is new becomes a branch.
 """
 
+import hashlib
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -24,6 +25,7 @@ from cllm.core.conversation import (
     cut_text,
     make_branch_title,
 )
+from cllm.core.errors import UsageError
 from cllm.core.message import Message, plain_message
 from cllm.transfer.message_tree import ImportedConversation, ImportedNode, MessageTree
 from cllm.wire.convert import has_user_input
@@ -31,6 +33,9 @@ from cllm.wire.convert import has_user_input
 NAMESPACE = uuid.UUID("5f0c3e0e-9d0a-5b0c-8a51-6f1f8d9c2b7e")
 IMPORTED = "imported"
 """The metadata key of an imported conversation: its source, its ID there, and its messages."""
+MAX_BRANCHES = 1000
+MAX_COPIED_BYTES = 1024**3
+"""Every branch has a copy of the messages before it. A conversation with more is not imported."""
 FindStored = Callable[[str], Awaitable[StoredConversation | None]]
 
 
@@ -60,6 +65,9 @@ class _Path(msgspec.Struct):
     variants: list[Turn]
     stored: StoredConversation | None
     host: "_Path | None" = None
+    places: dict[str, str] = msgspec.field(default_factory=dict)
+    """The turn of each node."""
+    stored_turns: frozenset[str] = frozenset()
 
 
 class _Planner:
@@ -82,6 +90,7 @@ class _Planner:
         """The conversation that first contains each node."""
         self._turn_keys: dict[str, str] = {}
         """The node that names the turn of each node."""
+        self._copied_bytes = 0
         self._is_user = {key: _is_user(node) for key, node in tree.nodes.items()}
 
     async def add_conversations(self) -> None:
@@ -99,10 +108,26 @@ class _Planner:
         conversation_id = make_id(source, ref) if key is None else make_id(source, ref, key)
         stored = await self._find_stored(conversation_id)
         nodes = self._choose_path(key, stored)
+        if host is not None:
+            self._check_branch(nodes)
         path = _Path(conversation_id, key, nodes, [], [], stored, host)
         self._cover(nodes, path, start=key)
-        path.turns = [self._build_turn(segment) for segment in self._split(nodes)]
+        for segment in self._split(nodes):
+            turn = self._build_turn(segment)
+            path.turns.append(turn)
+            path.places |= dict.fromkeys(segment, turn.id)
+        if stored is not None:
+            path.stored_turns = frozenset(turn.id for turn in stored.turns + stored.variants)
         self.paths.append(path)
+
+    def _check_branch(self, nodes: Sequence[str]) -> None:
+        """Raise UsageError if the branches of a conversation are too many or too large."""
+        if len(self.paths) > MAX_BRANCHES:
+            raise UsageError(f"it has more than {MAX_BRANCHES} branches")
+        messages = (message for key in nodes for message in self._tree.nodes[key].messages)
+        self._copied_bytes += sum(len(message.raw) for message in messages)
+        if self._copied_bytes > MAX_COPIED_BYTES:
+            raise UsageError(f"its branches have more than {MAX_COPIED_BYTES} bytes")
 
     def _choose_path(self, key: str | None, stored: StoredConversation | None) -> list[str]:
         """Return the path through a node: that of the stored conversation, or the selected one."""
@@ -148,25 +173,26 @@ class _Planner:
 
     def _add_variant(self, key: str, host: _Path) -> bool:
         """Add the path below a node as a variant, if it is only another reply."""
-        tree = self._tree
-        nodes = tree.path_to(tree.newest_leaf(key))
-        segment = self._split(nodes)[-1]
+        segment = self._find_last_turn(self._tree.newest_leaf(key))
         first = segment[0]
-        if first == key or key not in segment or first not in host.nodes:
+        place = host.places.get(first)
+        if first == key or key not in segment or place is None:
             return False
-        place = next(
-            turn.id
-            for turn, nodes in zip(host.turns, self._split(host.nodes), strict=True)
-            if first in nodes
-        )
-        if host.stored is not None:
-            stored = {turn.id for turn in host.stored.turns + host.stored.variants}
-            if self._turn_id(key) not in stored:
-                return False
+        if host.stored is not None and self._turn_id(key) not in host.stored_turns:
+            return False
         self._cover(segment, host, start=key)
         variant = self._build_turn(segment)
         host.variants.append(msgspec.structs.replace(variant, place=place))
         return True
+
+    def _find_last_turn(self, leaf: str) -> list[str]:
+        """Return the nodes of the turn that ends at a leaf."""
+        segment = [leaf]
+        parent = self._tree.parents[leaf]
+        while parent is not None and not self._starts_turn(segment[-1], parent):
+            segment.append(parent)
+            parent = self._tree.parents[parent]
+        return segment[::-1]
 
     def _turn_id(self, key: str) -> str:
         return make_id(self._imported.source, self._imported.id, "turn", key)
@@ -227,7 +253,17 @@ class _Planner:
 
 
 def describe_import(source: str, ref: str, turns: Sequence[Turn]) -> dict[str, Any]:
-    return {"from": source, "id": ref, "messages": len(path_messages(turns))}
+    messages = path_messages(turns)
+    digest = digest_messages(messages)
+    return {"from": source, "id": ref, "messages": len(messages), "digest": digest}
+
+
+def digest_messages(messages: Sequence[Message]) -> str:
+    """Return a digest of messages, to find out whether the source or the copy changed."""
+    digest = hashlib.sha256()
+    for message in messages:
+        digest.update(b"%d:%b" % (len(message.raw), message.raw))
+    return digest.hexdigest()[:16]
 
 
 def path_messages(turns: Sequence[Turn]) -> list[Message]:

@@ -13,6 +13,9 @@ import msgspec
 CHUNK_BYTES = 1024 * 1024
 MAX_OBJECT_BYTES = 512 * 1024 * 1024
 MAX_LINE_BYTES = 256 * 1024 * 1024
+MAX_DEPTH = 200
+"""Deeper values could be decoded here, but not encoded where the call stack is longer."""
+TOO_DEEP = "it is nested too deeply"
 BOM = b"\xef\xbb\xbf"
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["\[\]{}]', re.DOTALL)
 """A whole string, the start of an incomplete string, or a bracket."""
@@ -140,6 +143,8 @@ def iter_lines(stream: BinaryIO, *, limit: int | None = None) -> Iterator[bytes]
 def decode_object(data: bytes) -> dict[str, Any]:
     """Decode an object; lone surrogates, which some programs write, become question marks.
 
+    NaN and the infinities, which are not JSON, become null.
+
     Raises DamagedFileError.
     """
     try:
@@ -147,16 +152,34 @@ def decode_object(data: bytes) -> dict[str, Any]:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         value = _decode_leniently(data)
     except RecursionError:
-        raise DamagedFileError("it is nested too deeply") from None
+        raise DamagedFileError(TOO_DEEP) from None
     if not isinstance(value, dict):
         raise DamagedFileError("it is not an object")
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and _is_deep(value):
+        raise DamagedFileError(TOO_DEEP)
     return value
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for one in level
+            for child in (one.values() if isinstance(one, dict) else one)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _decode_leniently(data: bytes) -> Any:
     try:
-        value = json.loads(data.decode("utf-8", "replace"))
+        value = json.loads(data.decode("utf-8", "replace"), parse_constant=lambda _: None)
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         return msgspec.json.decode(text.encode("utf-8", "replace"))
-    except (ValueError, RecursionError, msgspec.MsgspecError):
+    except RecursionError:
+        raise DamagedFileError(TOO_DEEP) from None
+    except (ValueError, msgspec.MsgspecError):
         raise DamagedFileError("it is not valid JSON") from None

@@ -70,6 +70,8 @@ class MessageTree:
         self.nodes = {key: node for key, node in by_id.items() if not node.is_empty}
         self._order = {key: index for index, key in enumerate(self.nodes)}
         self._all = by_id
+        self._above: dict[str, str | None] = {}
+        """The nearest ancestor with content of nodes without."""
         self.parents = {key: self._find_parent(key) for key in self.nodes}
         self.children: dict[str | None, list[str]] = {}
         self.breadth_first = self._arrange()
@@ -77,14 +79,17 @@ class MessageTree:
 
     def _find_parent(self, key: str) -> str | None:
         """Return the nearest ancestor with content."""
-        seen = {key}
+        passed: set[str] = set()
         parent = self._all[key].parent
-        while parent is not None and parent in self._all and parent not in seen:
-            if parent in self.nodes:
-                return parent
-            seen.add(parent)
+        while parent in self._all and parent not in self.nodes and parent not in passed:
+            if parent in self._above:
+                parent = self._above[parent]
+                break
+            passed.add(parent)
             parent = self._all[parent].parent
-        return None
+        found = parent if parent in self.nodes else None
+        self._above.update(dict.fromkeys(passed, found))
+        return None if found == key else found
 
     def _arrange(self) -> list[str]:
         """Fill `children` and return the nodes, parents first. A cycle is cut at its first node."""

@@ -4,6 +4,11 @@ from typing import Any
 
 import msgspec
 
+MAX_TEXT = 1000
+MAX_REASONS = 1000
+"""How many different reasons are counted; those of a hostile source could be without number."""
+OTHER_REASON = "other reasons"
+
 
 class SkippedConversation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A conversation, or a file, that was not imported. `path` is the file in the source."""
@@ -33,13 +38,14 @@ class ImportReport(msgspec.Struct, kw_only=True):
 
     def skip(self, reason: str, *, damaged: bool = False, **names: str | None) -> None:
         """Report a conversation or file that is not imported, or only in part if `damaged`."""
-        self.skipped.append(SkippedConversation(reason=reason, damaged=damaged, **names))
+        cleaned = {key: None if name is None else _clean(name) for key, name in names.items()}
+        self.skipped.append(SkippedConversation(reason=_clean(reason), damaged=damaged, **cleaned))
 
     def skip_message(self, reason: str, count: int = 1) -> None:
-        self.skipped_messages[reason] = self.skipped_messages.get(reason, 0) + count
+        _count(self.skipped_messages, reason, count)
 
     def note(self, text: str) -> None:
-        self.notes[text] = self.notes.get(text, 0) + 1
+        _count(self.notes, text, 1)
 
     def fields(self) -> dict[str, Any]:
         """Return the report as JSON for programs."""
@@ -59,3 +65,15 @@ class ImportReport(msgspec.Struct, kw_only=True):
             "skipped_messages": self.skipped_messages,
             "notes": self.notes,
         }
+
+
+def _clean(text: Any) -> str:
+    """Return a text of a source for a report: names of files can have bytes that are not UTF-8."""
+    return str(text)[:MAX_TEXT].encode("utf-8", "replace").decode()
+
+
+def _count(counts: dict[str, int], reason: str, count: int) -> None:
+    reason = _clean(reason)
+    if reason not in counts and len(counts) >= MAX_REASONS:
+        reason = OTHER_REASON
+    counts[reason] = counts.get(reason, 0) + count

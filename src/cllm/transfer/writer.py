@@ -13,11 +13,22 @@ from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Turn
 from cllm.core.errors import CllmError, ConversationNotFoundError, StoreUnavailableError, UsageError
 from cllm.core.message import Message
 from cllm.core.ports import Changes, Clock, Store, TurnStart
-from cllm.transfer.import_plan import IMPORTED, count_shared, make_id, path_messages, plan_import
+from cllm.transfer.import_plan import (
+    IMPORTED,
+    count_shared,
+    digest_messages,
+    make_id,
+    path_messages,
+    plan_import,
+)
 from cllm.transfer.message_tree import ImportedConversation
 from cllm.transfer.report import ImportReport
 
 CHANGED_HERE = "it was changed here since it was imported; delete it here to import it again"
+CHANGED_IN_SOURCE = (
+    "an earlier message of it changed in the source; delete it here to import it again"
+)
+TOO_DEEP = "it is nested too deeply"
 DIFFERS = "another conversation with this ID exists"
 NO_MESSAGES = "it has no messages"
 replace = msgspec.structs.replace
@@ -52,6 +63,8 @@ class ImportWriter:
                 await self._add_imported(item, now=self._clock())
         except StoreUnavailableError:
             raise
+        except RecursionError:
+            self.report.skip(TOO_DEEP, damaged=True, id=item.id, title=item.title)
         except CllmError as error:
             self.report.skip(str(error).rstrip("."), damaged=True, id=item.id, title=item.title)
 
@@ -74,24 +87,34 @@ class ImportWriter:
         """Append the new messages of the source to a conversation that was imported earlier."""
         earlier, messages = path_messages(stored.turns), path_messages(planned.turns)
         recorded = stored.metadata.get(IMPORTED)
-        count = recorded.get("messages") if isinstance(recorded, dict) else None
-        if count == len(messages):
+        fields = recorded if isinstance(recorded, dict) else {}
+        count, now = fields.get("messages"), planned.metadata[IMPORTED]["digest"]
+        # Conversations of older versions have no digest.
+        if count == len(messages) and fields.get("digest", now) == now:
             self.report.unchanged += 1
             return
-        is_start = count_shared(earlier, messages) == len(earlier)
-        if not isinstance(count, int) or len(earlier) < count or not is_start:
-            self.report.skip(CHANGED_HERE, id=stored.id, title=stored.title)
-            return
+        shared = count_shared(earlier, messages)
+        turns = list(remaining_turns(planned.turns, len(earlier)))
+        if not isinstance(count, int) or len(earlier) < count or shared < len(earlier):
+            is_same = count == len(earlier) and fields.get("digest") == digest_messages(earlier)
+            turns = replace_last_turn(stored, planned, shared) if is_same else []
+            if not turns:
+                reason = CHANGED_IN_SOURCE if is_same else CHANGED_HERE
+                self.report.skip(reason, id=stored.id, title=stored.title)
+                return
         if not self._dry_run:
-            for turn in remaining_turns(planned.turns, len(earlier)):
+            for turn in turns:
                 await self._append(stored.id, turn)
             metadata = {**stored.metadata, IMPORTED: planned.metadata[IMPORTED]}
             await self._store.update(stored.id, Changes(metadata=metadata), owner=self._owner)
         self.report.continued += 1
-        self.report.messages += len(messages) - len(earlier)
+        self.report.messages += len(messages) - shared
 
     async def _append(self, ref: str, turn: Turn) -> None:
-        start = TurnStart(id=turn.id, messages=turn.asked, model=turn.model, visible=False)
+        place = turn.place if turn.place != turn.id else None
+        start = TurnStart(
+            id=turn.id, messages=turn.asked, model=turn.model, place=place, visible=False
+        )
         lease = await self._store.begin_turn(ref, start, owner=self._owner, tail=0)
         await self._store.finish_turn(lease, turn)
 
@@ -166,6 +189,25 @@ def count_own_messages(conversation: StoredConversation) -> int:
         shared = 0 if turn is None else count_shared(turn.messages, variant.messages)
         count += len(variant.messages) - shared
     return max(0, count)
+
+
+def replace_last_turn(
+    stored: StoredConversation, planned: StoredConversation, shared: int
+) -> list[Turn]:
+    """Return the turns if only the last stored turn is longer or different in the source.
+
+    The source was read while the reply was written. The new turn is a variant of the stored one.
+    """
+    if not stored.turns or len(stored.turns) > len(planned.turns):
+        return []
+    last = stored.turns[-1]
+    start = len(path_messages(stored.turns)) - len(last.messages)
+    index = len(stored.turns) - 1
+    if shared < start or len(path_messages(planned.turns[:index])) != start:
+        return []
+    turn = planned.turns[index]
+    turn_id = make_id(turn.id, digest_messages(turn.messages))
+    return [replace(turn, id=turn_id, place=last.place), *planned.turns[index + 1 :]]
 
 
 def remaining_turns(turns: Sequence[Turn], count: int) -> Iterator[Turn]:

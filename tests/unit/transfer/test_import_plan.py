@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cllm.core.conversation import StoredConversation
+from cllm.core.errors import UsageError
 from cllm.core.message import plain_message
+from cllm.transfer import import_plan
 from cllm.transfer.import_plan import plan_import
 from cllm.transfer.message_tree import ImportedConversation, ImportedNode
 from cllm.transfer.writer import count_own_messages
@@ -92,6 +94,27 @@ async def test_a_stored_conversation_stays_on_its_path() -> None:
     assert main.variants == ()
     again = await plan(*grown, stored=[main, *branches], current="d2")
     assert again == [main, *branches]
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MAX_BRANCHES", 2), ("MAX_COPIED_BYTES", 200)])
+async def test_the_branches_of_a_conversation_have_limits(
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    nodes = [user("a"), reply("b", "a"), *(user(f"c{number}", "b") for number in range(4))]
+    assert len(await plan(*nodes)) == 4
+    monkeypatch.setattr(import_plan, limit, value)
+    with pytest.raises(UsageError, match=str(value)):
+        await plan(*nodes)
+
+
+async def test_a_deep_tree_with_many_replies_is_planned_in_one_pass() -> None:
+    nodes = [user("0")]
+    for number in range(2, 6000, 2):
+        nodes.append(reply(f"{number - 1}", f"{number - 2}"))
+        nodes.append(reply(f"{number - 1}-other", f"{number - 2}"))
+        nodes.append(user(f"{number}", f"{number - 1}"))
+    (main,) = await plan(*nodes, current=nodes[-1].id)
+    assert (len(main.turns), len(main.variants)) == (3000, 2999)
 
 
 @st.composite

@@ -76,7 +76,7 @@ def test_lone_surrogates_are_replaced() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"[1]", b'{"a": NaN}', b"{", b'{"a":' * 5000 + b"1" + b"}" * 5000]
+    "data", [b"[1]", b'{"a": nan}', b"{", b'{"a":' * 5000 + b"1" + b"}" * 5000]
 )
 def test_what_is_no_object_is_damaged(data: bytes) -> None:
     with pytest.raises(DamagedFileError):
@@ -94,3 +94,20 @@ def test_a_line_has_a_maximum_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_stream, "MAX_LINE_BYTES", 10)
     with pytest.raises(DamagedFileError, match="a line has more than 10 bytes"):
         list(iter_lines(io.BytesIO(b"x" * 11)))
+
+
+def test_values_that_are_not_json_are_null() -> None:
+    assert decode_object(b'{"a": NaN, "b": [-Infinity]}') == {"a": None, "b": [None]}
+
+
+@pytest.mark.parametrize("kind", ["[]", "{}"])
+def test_a_value_can_have_some_depth(kind: str) -> None:
+    opened, closed = ('{"a":', "}") if kind == "{}" else ("[", "]")
+
+    def nest(depth: int) -> bytes:
+        return f'{{"a": {opened * depth}1{closed * depth}}}'.encode()
+
+    assert decode_object(nest(json_stream.MAX_DEPTH - 1))
+    for depth in (json_stream.MAX_DEPTH, 900, 100_000):
+        with pytest.raises(DamagedFileError, match="nested too deeply"):
+            decode_object(nest(depth))

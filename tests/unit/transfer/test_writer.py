@@ -14,7 +14,7 @@ from cllm.core.message import plain_message
 from cllm.core.ports import Changes, Store, TurnStart
 from cllm.stores.json.store import JsonFileStore
 from cllm.transfer.report import ImportReport
-from cllm.transfer.writer import ImportWriter
+from cllm.transfer.writer import CHANGED_IN_SOURCE, ImportWriter
 
 pytestmark = pytest.mark.asyncio
 replace = msgspec.structs.replace
@@ -46,6 +46,33 @@ async def test_a_reply_that_came_later_is_appended(
     before = await list_all(store)
     assert (await import_file(write(tmp_path, QUESTION, ANSWER, NEXT))).unchanged == 1
     assert await list_all(store) == before
+
+
+async def test_a_reply_that_was_incomplete_is_replaced_and_stays_as_a_variant(
+    import_file: Import, store: Store, tmp_path: Path
+) -> None:
+    partial = chatgpt_node("b", "a", "assistant", "Tw", status="in_progress")
+    await import_file(write(tmp_path, QUESTION, partial))
+    report = await import_file(write(tmp_path, QUESTION, ANSWER, NEXT), dry_run=True)
+    assert (report.continued, report.messages, report.skipped) == (1, 2, [])
+    report = await import_file(write(tmp_path, QUESTION, ANSWER, NEXT))
+    assert (report.continued, report.messages, report.skipped) == (1, 2, [])
+    (found,) = (await list_all(store)).values()
+    assert texts(found) == ["One", "Two", "Three"]
+    assert [turn.messages[-1].text for turn in found.variants] == ["Tw"]
+    assert [turn.state for turn in found.turns] == ["complete", "complete"]
+    assert (await import_file(write(tmp_path, QUESTION, ANSWER, NEXT))).unchanged == 1
+
+
+async def test_an_earlier_message_that_changed_in_the_source_is_reported(
+    import_file: Import, store: Store, tmp_path: Path
+) -> None:
+    await import_file(write(tmp_path, QUESTION, ANSWER, NEXT))
+    changed = chatgpt_node("a", None, "user", "Uno")
+    report = await import_file(write(tmp_path, changed, ANSWER, NEXT))
+    assert [one.reason for one in report.skipped] == [CHANGED_IN_SOURCE]
+    (found,) = (await list_all(store)).values()
+    assert texts(found) == ["One", "Two", "Three"]
 
 
 async def test_a_conversation_that_was_continued_here_is_not_changed(

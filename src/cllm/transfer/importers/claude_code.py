@@ -92,6 +92,9 @@ class _Session:
         self._parents: dict[str, str | None] = {}
         self._by_message: dict[str, str] = {}
         self._joined: dict[str, str] = {}
+        self._results_of: dict[str, str] = {}
+        """The first line with results of each reply."""
+        self._answered: set[tuple[str, str]] = set()
 
     def read(self) -> ImportedConversation:
         seen: set[str] = set()
@@ -133,9 +136,29 @@ class _Session:
             return
         if message_id:
             self._by_message[message_id] = key
+        elif kind == "user" and self._add_results(key, parent, blocks):
+            return
         self._first[key] = self._last[key] = line
         self._blocks[key] = blocks
         self._parents[key] = parent
+
+    def _add_results(self, key: str, parent: str | None, blocks: list[Any]) -> bool:
+        """Add results of tools to the earlier ones of the same reply, as in Anthropic's API.
+
+        The result of each of several calls is a line of its own, below the line of its call.
+        """
+        if parent is None or not blocks or any(one.get("type") != "tool_result" for one in blocks):
+            return False
+        reply = self._joined.get(parent, parent)
+        earlier = self._results_of.setdefault(reply, key)
+        calls = {(reply, read_text(block, "tool_use_id")) for block in blocks}
+        is_known = bool(calls & self._answered)
+        self._answered |= calls
+        if earlier == key or is_known:
+            return False
+        self._blocks[earlier] += blocks
+        self._joined[key] = earlier
+        return True
 
     def _read_blocks(self, kind: str, line: Line, message: Line) -> list[Any]:
         if kind not in ("user", "assistant"):

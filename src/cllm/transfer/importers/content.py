@@ -25,6 +25,9 @@ MAX_MILLISECONDS = 10**11
 """A larger number of seconds is a number of milliseconds."""
 
 
+YEARS = range(1970, 3000)
+
+
 def guess_media_type(data: bytes, name: str | None, declared: str | None = None) -> str:
     """Return the type by the first bytes, else the declared one, else that of the name."""
     for signature, media_type in SIGNATURES:
@@ -61,7 +64,15 @@ def build_anthropic_message(role: Role, content: Any) -> Message:
 
 
 def parse_time(value: Any) -> datetime | None:
-    """Return the time of seconds, milliseconds or an ISO text; None if it is none of them."""
+    """Return the time of seconds, milliseconds or an ISO text; None if it is none of them.
+
+    A time that cannot be one of a conversation is None too: it could not be shown in every zone.
+    """
+    moment = _parse_time(value)
+    return moment if moment is not None and moment.year in YEARS else None
+
+
+def _parse_time(value: Any) -> datetime | None:
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
             seconds = value / 1000 if abs(value) > MAX_MILLISECONDS else value

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.import_sources import claude_code_line, write_claude_code, write_lines
@@ -104,3 +105,29 @@ async def test_a_resumed_session_has_its_own_id_and_the_title_of_its_user(
     found = await list_all(store)
     assert texts(found["First"]) == ["Start."]
     assert texts(found["Mine"]) == ["Start.", "Again."]
+
+
+async def test_results_of_several_calls_are_one_message(
+    import_file: Import, store: Store, tmp_path: Path
+) -> None:
+    def call(number: int) -> list[dict[str, Any]]:
+        return [{"type": "tool_use", "id": f"toolu_{number}", "name": "Read", "input": {}}]
+
+    def result(number: int) -> list[dict[str, Any]]:
+        return [{"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": "x"}]
+
+    reply = {"id": "msg_1", "model": "claude-opus-4-8"}
+    write_lines(
+        tmp_path / "5e55.jsonl",
+        claude_code_line("a", None, "user", "Read both."),
+        claude_code_line("b", "a", "assistant", call(1), message=reply),
+        claude_code_line("c", "b", "user", result(1)),
+        claude_code_line("d", "b", "assistant", call(2), message=reply),
+        claude_code_line("e", "d", "user", result(2)),
+        claude_code_line("f", "e", "assistant", "Done.", message={"id": "msg_2"}),
+    )
+    report = await import_file(tmp_path)
+    (found,) = (await list_all(store)).values()
+    (turn,) = found.turns
+    assert [len(parts_of(message)) for message in turn.messages] == [1, 2, 2, 1]
+    assert (report.branches, found.variants) == (0, ())
