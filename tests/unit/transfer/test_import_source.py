@@ -1,12 +1,15 @@
+import asyncio
 import shutil
 from pathlib import Path
 
 import pytest
-from tests.import_sources import write_chatgpt
+from tests.import_sources import write_chatgpt, write_codex, write_lines
 from tests.unit.transfer.conftest import Import, list_all
 
 from cllm.app import now
+from cllm.core.errors import UsageError
 from cllm.core.ports import NewConversation, Store
+from cllm.stores.memory import MemoryStore
 from cllm.stores.registry import open_store
 from cllm.transfer.import_source import import_source, is_store_url
 from cllm.transfer.report import ImportReport
@@ -55,3 +58,59 @@ async def test_a_path_is_not_a_url() -> None:
     assert is_store_url("json:folder")
     assert not is_store_url("folder/json")
     assert not is_store_url("C:/x")
+
+
+async def test_a_cancellation_completes_the_current_conversation(
+    store: Store, tmp_path: Path
+) -> None:
+    """Whenever it comes, the store has whole conversations, and a second import adds the rest."""
+    path = write_chatgpt(tmp_path / "a.zip")
+    whole = MemoryStore(clock=now)
+    await import_source(path, ImportWriter(whole, ImportReport(), clock=now), name=None, clock=now)
+    expected = await list_all(whole)
+    for steps in range(1, 40, 3):
+        partial = MemoryStore(clock=now)
+        report = ImportReport()
+        writer = ImportWriter(partial, report, clock=now)
+        task = asyncio.create_task(import_source(path, writer, name=None, clock=now))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        found = await list_all(partial)
+        assert found == {title: expected[title] for title in found}
+        assert report.imported + report.branches == len(found)
+        await import_source(path, writer, name=None, clock=now)
+        assert await list_all(partial) == expected
+
+
+async def test_an_error_of_the_callback_ends_the_import(store: Store, tmp_path: Path) -> None:
+    def stop() -> None:
+        raise KeyError("stop")
+
+    report = ImportReport()
+    writer = ImportWriter(store, report, clock=now)
+    path = write_chatgpt(tmp_path / "a.zip")
+    with pytest.raises(KeyError, match="stop"):
+        await import_source(path, writer, name=None, clock=now, on_item=stop)
+    assert (report.imported, await list_all(store)) == (0, {})
+
+
+async def test_a_path_that_looks_like_a_url_is_a_path(
+    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    writer = ImportWriter(store, ImportReport(), clock=now)
+    with pytest.raises(UsageError, match="no such file"):
+        await import_source(Path("sqlite:x.db"), writer, name=None, clock=now)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_neighbours_of_an_upload_are_not_read(store: Store, tmp_path: Path) -> None:
+    write_codex(tmp_path / "sessions")
+    write_lines(tmp_path / "session_index.jsonl", {"id": "c0de", "thread_name": "Secret"})
+    writer = ImportWriter(store, ImportReport(), clock=now)
+    await import_source(
+        tmp_path / "sessions", writer, name=None, clock=now, can_read_neighbours=False
+    )
+    assert "List the files." in await list_all(store)

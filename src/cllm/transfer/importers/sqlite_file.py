@@ -30,8 +30,12 @@ def find_databases(archive: Archive) -> Iterator[Path]:
 
 @contextmanager
 def open_read_only(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database; its triggers and views cannot call unsafe functions."""
-    database = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
+    """Open a database; its triggers and views cannot call unsafe functions.
+
+    Several threads can use it one after the other.
+    """
+    uri = f"file:{quote(str(path))}?mode=ro"
+    database = sqlite3.connect(uri, uri=True, check_same_thread=False)
     try:
         database.execute("PRAGMA query_only = ON")
         database.execute("PRAGMA trusted_schema = OFF")
