@@ -159,7 +159,8 @@ class ZipArchive(Archive):
 
 def _is_regular(entry: zipfile.ZipInfo) -> bool:
     kind = stat.S_IFMT(entry.external_attr >> 16)
-    return not entry.is_dir() and kind in (0, stat.S_IFREG)
+    is_file = bool(entry.filename) and not entry.is_dir()
+    return is_file and kind in (0, stat.S_IFREG)
 
 
 def _check_entry(path: Path, entry: zipfile.ZipInfo) -> None:

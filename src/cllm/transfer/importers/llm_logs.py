@@ -45,7 +45,10 @@ SOURCE = "llm"
 
 
 def read_conversations(archive: Archive, report: ImportReport) -> Iterator[ImportedConversation]:
-    for path in find_databases(archive):
+    databases = list(find_databases(archive))
+    if not databases:
+        report.skip("it has no database of llm", damaged=True, path=archive.path.name)
+    for path in databases:
         try:
             with open_read_only(path) as database:
                 reader = _LogsReader(database, report, can_read_files=archive.can_read_neighbours)
