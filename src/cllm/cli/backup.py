@@ -13,14 +13,15 @@ from cllm.cli.trust import open_app
 from cllm.core.errors import UsageError
 from cllm.settings.load import CommandLine
 from cllm.terminal import pluralize
-from cllm.transfer.backup import BackupFile, BackupManifest, write_backup
+from cllm.transfer.backup import BackupFile, BackupManifest
+from cllm.transfer.backup_writer import write_backup
 from cllm.transfer.output_file import write_atomically
 
-HELP = """Save all conversations of a store to one file.
+HELP = """Save a store to one file: all conversations, and the other data of a server.
 
 The file is a ZIP archive of conversation files with a manifest of their digests. It has the mode
-0600 and is complete or does not exist. cllm reads it back before it gets its name. Conversations
-can be used meanwhile; each one is saved as it is at one moment.
+0600 and is complete or does not exist. cllm reads it back before it gets its name. The store can be
+used meanwhile; it is saved as it is at one moment.
 
 Exit codes: 0 all conversations were saved, 1 some cannot be read; the others were saved."""
 EXIT_SOME_FAILED = 1

@@ -11,15 +11,17 @@ from cllm.cli.progress import count_items
 from cllm.cli.trust import open_app
 from cllm.settings.load import CommandLine
 from cllm.terminal import pluralize
-from cllm.transfer.backup import BackupFile, restore_backup
+from cllm.transfer.backup import BackupFile
 from cllm.transfer.report import ImportReport
+from cllm.transfer.restoration import restore_backup
 
-HELP = """Add the conversations of a backup to a store.
+HELP = """Add the conversations of a backup, and the other data of a server, to a store.
 
 cllm checks all digests of the backup first. A store with other conversations needs --merge.
 Existing conversations are never changed. An interrupted restore can be repeated.
 
-Exit codes: 0 all conversations are in the store, 1 some differ from the stored ones."""
+Exit codes: 0 everything is in the store, 1 some conversations differ from the stored ones, or data
+of a server needs a database."""
 EXIT_SOME_FAILED = 1
 
 
@@ -37,12 +39,14 @@ def command(line: CommandLine, *, file: Path, merge: bool) -> int:
     report = run_coroutine(_restore(app, file, merge=merge))
     for skipped in report.skipped:
         output.error(f"{skipped.name}: {skipped.reason}.")
+    for note, count in report.notes.items():
+        output.error(f"{count} {note}.")
     output.print_line(
         f"Restored {pluralize(report.imported, 'conversation')} "
         f"with {pluralize(report.messages, 'message')}; "
         f"{report.unchanged} existed, {len(report.skipped)} skipped."
     )
-    return EXIT_SOME_FAILED if report.skipped else 0
+    return EXIT_SOME_FAILED if report.skipped or report.notes else 0
 
 
 async def _restore(app: App, path: Path, *, merge: bool) -> ImportReport:

@@ -1,6 +1,6 @@
-"""A backup: a ZIP archive of conversation files and `manifest.json` with their digests.
+"""A backup: a ZIP archive of conversation files, and `manifest.json` with their digests.
 
-It can be read without cllm. Each conversation is saved as it is at one moment.
+It can be read without cllm. An entry that the manifest does not name is not part of the backup.
 """
 
 import hashlib
@@ -10,33 +10,47 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Literal
-from urllib.parse import quote
 
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, StoredConversation
-from cllm.core.errors import UsageError
-from cllm.core.ports import Clock, Store
-from cllm.transfer.archive import UNREADABLE_ENTRY
-from cllm.transfer.importers.cllm_files import MANIFEST, decode_file
-from cllm.transfer.json_stream import MAX_OBJECT_BYTES, DamagedFileError
-from cllm.transfer.report import ImportReport
-from cllm.transfer.store_reader import list_summaries, load_all
-from cllm.transfer.writer import ImportWriter
-from cllm.wire.conversation_file.codec import encode_conversation
+from cllm.core.conversation import StoredConversation, is_valid_id
+from cllm.core.errors import BrokenConversationError, UsageError
+from cllm.core.ports.snapshot import ServerRow, StoredFile
+from cllm.stores.edits import mark_interrupted
+from cllm.transfer.archive import MAX_ENTRIES, UNREADABLE_ENTRY
+from cllm.transfer.importers.cllm_files import MANIFEST, NO_TIME
+from cllm.transfer.json_stream import MAX_OBJECT_BYTES, DamagedFileError, iter_lines
+from cllm.wire.conversation_file.codec import decode_conversation
 
-VERSION = 1
+VERSION = 2
 ADVICE = "use another backup"
+SERVER_ROWS = "server_rows.ndjson"
+"""The name of the file of rows; an import, which reads files of conversations, leaves it out."""
+EntrySource = Literal["files", "database"]
 
 
-class BackupEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One conversation: its file in the archive, and the digest of the file."""
+class BackupEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One conversation: its file in the archive, and the digest of the file.
+
+    `modified_at` is the time of a conversation file, which may have no other.
+    """
 
     file: str
     owner: str
     id: str
     name: str | None
     messages: int
+    size: int
+    sha256: str
+    source: EntrySource | None = None
+    modified_at: datetime | None = None
+
+
+class RowsEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of a server that are not part of a conversation, one JSON object per line."""
+
+    file: str
+    rows: int
     size: int
     sha256: str
 
@@ -47,55 +61,18 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     cllm: str
     conversations: tuple[BackupEntry, ...] = ()
+    server_rows: tuple[RowsEntry, ...] = ()
 
     @property
     def message_count(self) -> int:
         return sum(entry.messages for entry in self.conversations)
 
-
-async def write_backup(
-    store: Store,
-    file: BinaryIO,
-    *,
-    now: datetime,
-    version: str,
-    on_item: Callable[[], object] = lambda: None,
-) -> tuple[BackupManifest, list[str]]:
-    """Write all conversations of all owners; return the manifest and what could not be read."""
-    entries: list[BackupEntry] = []
-    problems: list[str] = []
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for owner in await store.list_owners():
-            summaries, notices = await list_summaries(store, owner=owner)
-            problems += (notice.message for notice in notices)
-            async for _, loaded in load_all(store, summaries, owner=owner):
-                on_item()
-                if not isinstance(loaded, StoredConversation):
-                    problems.append(str(loaded))
-                    continue
-                data = encode_conversation(loaded)
-                entry = _describe(loaded, owner, data)
-                archive.writestr(entry.file, data)
-                entries.append(entry)
-        manifest = BackupManifest(created_at=now, cllm=version, conversations=tuple(entries))
-        encoded = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
-        archive.writestr(MANIFEST, encoded + b"\n")
-    return manifest, problems
+    @property
+    def row_count(self) -> int:
+        return sum(entry.rows for entry in self.server_rows)
 
 
-def _describe(conversation: StoredConversation, owner: str, data: bytes) -> BackupEntry:
-    folder = "conversations"
-    if owner != LOCAL_OWNER:
-        folder = f"owners/{quote(owner, safe='').replace('.', '%2E')}"
-    return BackupEntry(
-        file=f"{folder}/{conversation.id}.json",
-        owner=owner,
-        id=conversation.id,
-        name=conversation.name,
-        messages=conversation.message_count,
-        size=len(data),
-        sha256=hashlib.sha256(data).hexdigest(),
-    )
+_row_decoder = msgspec.json.Decoder(ServerRow)
 
 
 class BackupFile:
@@ -106,85 +83,83 @@ class BackupFile:
         try:
             self._zip = zipfile.ZipFile(file)
             size = self._zip.getinfo(MANIFEST).file_size
-            data = self._read(MANIFEST, size)
-            self.manifest = msgspec.json.decode(data, type=BackupManifest)
+            self.manifest = msgspec.json.decode(self._read(MANIFEST, size), type=BackupManifest)
         except (KeyError, DamagedFileError, msgspec.MsgspecError, *UNREADABLE_ENTRY) as error:
             raise UsageError(f"{path} is not a readable backup of cllm; {ADVICE}.") from error
         if self.manifest.version > VERSION:
             raise UsageError(f"{path} was written by a newer version of cllm; upgrade cllm first.")
+        names = [entry.file for entry in (*self.manifest.conversations, *self.manifest.server_rows)]
+        if len(names) > MAX_ENTRIES or len(set(names)) != len(names):
+            raise UsageError(f"The manifest of {path} is damaged; {ADVICE}.")
 
     def _read(self, name: str, size: int) -> bytes:
-        if size > MAX_OBJECT_BYTES:
+        if not 0 <= size <= MAX_OBJECT_BYTES:
             raise DamagedFileError("it is too large")
         try:
             with self._zip.open(name) as stream:
-                data = stream.read(size + 1)
+                return stream.read(size + 1)
         except KeyError:
             raise DamagedFileError("it is missing") from None
         except (zlib.error, *UNREADABLE_ENTRY):
             raise DamagedFileError("it cannot be read") from None
-        return data
 
-    def load(self, entry: BackupEntry) -> StoredConversation:
-        """Return a conversation; DamagedFileError if it is not the one that was saved."""
+    def read(self, entry: BackupEntry) -> StoredFile:
+        """Return the file of a conversation; DamagedFileError if it is not the saved one."""
         data = self._read(entry.file, entry.size)
         if hashlib.sha256(data).hexdigest() != entry.sha256:
             raise DamagedFileError("its digest differs")
-        conversation = decode_file(data)
-        if conversation.id != entry.id or conversation.message_count != entry.messages:
+        return StoredFile(data=data, modified_at=entry.modified_at or NO_TIME)
+
+    def load(self, entry: BackupEntry) -> StoredConversation:
+        """Return a conversation without running turns; DamagedFileError if it is damaged."""
+        file = self.read(entry)
+        if not is_valid_id(entry.id):
+            raise DamagedFileError("its ID is not valid")
+        try:
+            decoded = decode_conversation(
+                file.data, conversation_id=entry.id, path="", modified_at=file.modified_at
+            )
+        except BrokenConversationError as error:
+            raise DamagedFileError(str(error.reason)) from None
+        if decoded.conversation.message_count != entry.messages:
             raise DamagedFileError("it is not the conversation in the manifest")
-        return conversation
+        return mark_interrupted(decoded.conversation)
+
+    def read_rows(self, entry: RowsEntry) -> Iterator[ServerRow]:
+        """Yield the rows; DamagedFileError if they are not the saved ones."""
+        digest = hashlib.sha256()
+        size = count = 0
+        try:
+            with self._zip.open(entry.file) as stream:
+                for line in iter_lines(stream):
+                    size, count = size + len(line) + 1, count + 1
+                    if size > entry.size:
+                        raise DamagedFileError("it is too large")
+                    digest.update(line + b"\n")
+                    yield _row_decoder.decode(line)
+        except KeyError:
+            raise DamagedFileError("it is missing") from None
+        except (zlib.error, *UNREADABLE_ENTRY):
+            raise DamagedFileError("it cannot be read") from None
+        except msgspec.MsgspecError:
+            raise DamagedFileError(f"row {count} is not valid") from None
+        if (digest.hexdigest(), count) != (entry.sha256, entry.rows):
+            raise DamagedFileError("its digest differs")
 
     def find_problems(self, on_item: Callable[[], object] = lambda: None) -> Iterator[str]:
-        """Yield one line for each damaged conversation."""
+        """Yield one line for each damaged conversation or file of rows."""
         for entry in self.manifest.conversations:
             on_item()
             try:
                 self.load(entry)
             except DamagedFileError as error:
                 yield f"{entry.id}: {error}."
+        for rows in self.manifest.server_rows:
+            try:
+                for _ in self.read_rows(rows):
+                    pass
+            except DamagedFileError as error:
+                yield f"{rows.file}: {error}."
 
     def close(self) -> None:
         self._zip.close()
-
-
-async def restore_backup(
-    backup: BackupFile,
-    store: Store,
-    *,
-    clock: Clock,
-    merge: bool = False,
-    on_item: Callable[[], object] = lambda: None,
-) -> ImportReport:
-    """Add the conversations of a backup that do not exist yet, after a check of all digests.
-
-    Raises UsageError if the backup is damaged, or if the store has other conversations and not
-    `merge`. An interrupted restore can be repeated.
-    """
-    damaged = next(backup.find_problems(), None)
-    if damaged is not None:
-        raise UsageError(f"{backup.path} is damaged ({damaged.rstrip('.')}); {ADVICE}.")
-    if not merge:
-        await _check_target(backup, store)
-    report = ImportReport()
-    writers: dict[str, ImportWriter] = {}
-    for entry in backup.manifest.conversations:
-        on_item()
-        writer = writers.setdefault(
-            entry.owner, ImportWriter(store, report, clock=clock, owner=entry.owner)
-        )
-        await writer.add(backup.load(entry))
-    return report
-
-
-async def _check_target(backup: BackupFile, store: Store) -> None:
-    saved = {(entry.owner, entry.id) for entry in backup.manifest.conversations}
-    saved |= {(entry.owner, entry.name or entry.id) for entry in backup.manifest.conversations}
-    for owner in await store.list_owners():
-        summaries, _ = await list_summaries(store, owner=owner)
-        other = next((each for each in summaries if (owner, each.id) not in saved), None)
-        if other is not None:
-            raise UsageError(
-                f"The store has conversations that are not in the backup, such as '{other.ref}'; "
-                "restore into an empty store, or add the backup to it with --merge."
-            )

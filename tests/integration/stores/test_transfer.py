@@ -9,25 +9,33 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from tests.conversation_strategies import conversations
+from hypothesis import strategies as st
+from tests.conversation_strategies import TEXTS, TIMES, conversations
 from tests.postgres import Server, postgres_server
+from tests.snapshot_rows import list_server_rows
 from tests.torture import choose_size
 
 from cllm.app import now
 from cllm.core.conversation import StoredConversation
-from cllm.core.ports import Store
+from cllm.core.ports import CallRecord, Store
+from cllm.core.ports.snapshot import ServerRow, SnapshotStore
+from cllm.core.reply import Usage
+from cllm.stores.postgres.store import PostgresStore
 from cllm.stores.registry import open_store
-from cllm.transfer.backup import BackupFile, restore_backup, write_backup
+from cllm.stores.sqlite.store import SqliteStore
+from cllm.transfer.backup import BackupFile
+from cllm.transfer.backup_writer import write_backup
 from cllm.transfer.export_formats import encode_line
 from cllm.transfer.importers.cllm_files import decode_file
 from cllm.transfer.report import ImportReport
+from cllm.transfer.restoration import restore_backup
 from cllm.transfer.verification import StoreCheck
 from cllm.transfer.writer import ImportWriter
 from cllm.wire.conversation_file.codec import encode_conversation
 
 __all__ = ["postgres_server"]
 SLOW = settings(
-    max_examples=choose_size(25, 500),
+    max_examples=choose_size(15, 500),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -85,25 +93,61 @@ def test_a_conversation_moves_through_every_store_to_the_same_bytes(
         shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("scheme", ["json", "sqlite"])
+COUNTS = st.integers(0, 2**40)
+CALLS = st.lists(
+    st.builds(
+        CallRecord,
+        model=TEXTS,
+        usage=st.builds(Usage, input=COUNTS, output=COUNTS, estimated=st.booleans()),
+        cost=st.none() | st.floats(0, 10),
+        ended_at=TIMES,
+    ),
+    max_size=3,
+)
+
+
+async def list_rows(store: Store) -> list[ServerRow]:
+    return await list_server_rows(store) if isinstance(store, SnapshotStore) else []
+
+
+@pytest.mark.parametrize("source_scheme", ["json", "sqlite", "postgresql"])
 @SLOW
-@given(one=conversations("one"), two=conversations("two"))
-def test_a_backup_is_restored_completely(
-    scheme: str, one: StoredConversation, two: StoredConversation
+@given(one=conversations("one"), two=conversations("two"), calls=CALLS)
+def test_a_backup_is_restored_completely_and_verified(
+    postgres_server: Server,
+    source_scheme: str,
+    one: StoredConversation,
+    two: StoredConversation,
+    calls: list[CallRecord],
 ) -> None:
+    """A backup of each store, restored into each store, with calls that occur twice."""
+
     async def run(folder: Path) -> None:
-        source = open_store(f"{scheme}:{folder / 'source'}", clock=now)
+        template = await postgres_server.head_template()
+        databases = [await postgres_server.create_database(template=template) for _ in range(2)]
+
+        def open_kind(scheme: str, number: int) -> Store:
+            path = f"{scheme}:{folder / f'{scheme}-{number}'}"
+            url = postgres_server.url(databases[number])
+            return open_store(url if scheme == "postgresql" else path, clock=now)
+
+        source = open_kind(source_scheme, 0)
         for conversation in (one, two):
             await add(source, conversation)
+        if calls and isinstance(source, SqliteStore | PostgresStore):
+            await source.count_call(*calls, *calls)
+        rows = await list_rows(source)
         file = io.BytesIO()
         manifest, problems = await write_backup(source, file, now=now(), version="1")
-        assert (len(manifest.conversations), problems) == (2, [])
-        for other in ("json", "sqlite"):
-            target = open_store(f"{other}:{folder / f'target-{other}'}", clock=now)
+        assert (len(manifest.conversations), manifest.row_count, problems) == (2, len(rows), [])
+        await source.close()
+        for scheme in ("json", "sqlite", "postgresql"):
+            target = open_kind(scheme, 1)
             backup = BackupFile(file, Path("b.zip"))
             report = await restore_backup(backup, target, clock=now)
             assert (report.imported, report.skipped) == (2, [])
             assert (await restore_backup(backup, target, clock=now)).unchanged == 2
+            assert await list_rows(target) == ([] if scheme == "json" else rows)
             check = StoreCheck(target)
             await check.run()
             assert (check.count, check.problems) == (2, [])
@@ -111,7 +155,8 @@ def test_a_backup_is_restored_completely(
                 stored = encode_conversation(await target.load(conversation.id))
                 assert stored == encode_conversation(conversation)
             await target.close()
-        await source.close()
+        for database in databases:
+            await postgres_server.drop_database(database)
 
     folder = Path(tempfile.mkdtemp())
     try:

@@ -12,7 +12,9 @@ from cllm.core.errors import UsageError
 from cllm.core.ports import NewConversation, Store
 from cllm.stores.json.store import JsonFileStore
 from cllm.stores.memory import MemoryStore
-from cllm.transfer.backup import BackupFile, restore_backup, write_backup
+from cllm.transfer.backup import BackupFile
+from cllm.transfer.backup_writer import write_backup
+from cllm.transfer.restoration import restore_backup
 
 pytestmark = pytest.mark.asyncio
 PATH = Path("b.zip")
@@ -125,7 +127,7 @@ async def test_another_file_is_not_a_backup(tmp_path: Path, files: dict[str, obj
 async def test_a_newer_backup_is_refused(store: Store) -> None:
     await store.create(NewConversation(id="one"))
     data = await save(store)
-    manifest = {"format": "cllm-backup", "version": 2, "created_at": now().isoformat(), "cllm": "9"}
+    manifest = {"format": "cllm-backup", "version": 3, "created_at": now().isoformat(), "cllm": "9"}
     newer = change(data, "manifest.json", json.dumps(manifest).encode())
     with pytest.raises(UsageError, match="newer version"):
         BackupFile(newer, PATH)

@@ -109,7 +109,7 @@ class PostgresSnapshot(PostgresStore):
         return tuple((row[0], row[1]) for row in await self._pool.fetch(KEYS, ()))
 
     async def list_turn_rows(self, ref: str, *, owner: str) -> tuple[TurnRow, ...]:
-        return build_turn_rows(await self._pool.fetch(TURN_ROWS, (owner, ref)))
+        return build_turn_rows(map(tuple, await self._pool.fetch(TURN_ROWS, (owner, ref))))
 
     async def find_faults(self) -> tuple[str, ...]:
         async def read(connection: Connection) -> tuple[str, ...]:
@@ -152,5 +152,5 @@ async def add_server_rows(connection: Connection, rows: Sequence[ServerRow]) -> 
     for row in rows:
         table, values = encode_server_row(row, POSTGRES_CODEC)
         by_table.setdefault(table, []).append(values)
-    for table, values in by_table.items():
-        await connection.executemany(ADD[table], values)
+    for table, rows_of_table in by_table.items():
+        await connection.executemany(ADD[table], rows_of_table)

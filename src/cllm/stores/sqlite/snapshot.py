@@ -5,13 +5,14 @@
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from cllm.core.errors import StoreError, StoreUnavailableError
 from cllm.core.ports import Clock
 from cllm.core.ports.snapshot import ServerRow, Snapshot, TurnRow
-from cllm.stores.sql.rows import CALL_COLUMNS
+from cllm.stores.sql.rows import CALL_COLUMNS, Row
 from cllm.stores.sql.server_rows import (
     TABLES,
     Table,
@@ -27,7 +28,6 @@ T = TypeVar("T")
 MAX_FAULTS = 20
 ROWS_PER_READ = 500
 _CALLS = ", ".join(CALL_COLUMNS)
-_TURN_OF = "owner = ? AND conversation_id = ? AND id = ?"
 
 KEYS = "SELECT owner, id FROM conversations ORDER BY created_at, owner, id"
 TURN_ROWS = """SELECT t.id, t.number, t.position, t.first_sequence, m.ordinal, m.digest
@@ -126,10 +126,18 @@ class SqliteSnapshot(SqliteStore):
 
     async def read_server_rows(self) -> AsyncIterator[ServerRow | StoreError]:
         for table in TABLES:
-            cursor = await self._reader.read(lambda db, table=table: db.execute(READ[table]))
-            while rows := await self._reader.read(lambda _, c=cursor: c.fetchmany(ROWS_PER_READ)):
+            cursor = await self._reader.read(partial(_select, table))
+            while rows := await self._reader.read(partial(_fetch, cursor)):
                 for row in rows:
                     yield decode_server_row(table, row, SQLITE_CODEC)
+
+
+def _select(table: Table, db: sqlite3.Connection) -> sqlite3.Cursor:
+    return db.execute(READ[table])
+
+
+def _fetch(cursor: sqlite3.Cursor, _db: sqlite3.Connection) -> list[Row]:
+    return cursor.fetchmany(ROWS_PER_READ)
 
 
 @asynccontextmanager
