@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, cast
 
 import msgspec
 
@@ -88,7 +88,8 @@ class BackupFile:
             raise UsageError(f"{path} is not a readable backup of cllm; {ADVICE}.") from error
         if self.manifest.version > VERSION:
             raise UsageError(f"{path} was written by a newer version of cllm; upgrade cllm first.")
-        names = [entry.file for entry in (*self.manifest.conversations, *self.manifest.server_rows)]
+        names = [entry.file for entry in self.manifest.conversations]
+        names += (entry.file for entry in self.manifest.server_rows)
         if len(names) > MAX_ENTRIES or len(set(names)) != len(names):
             raise UsageError(f"The manifest of {path} is damaged; {ADVICE}.")
 
@@ -131,7 +132,7 @@ class BackupFile:
         size = count = 0
         try:
             with self._zip.open(entry.file) as stream:
-                for line in iter_lines(stream):
+                for line in iter_lines(cast("BinaryIO", stream)):
                     size, count = size + len(line) + 1, count + 1
                     if size > entry.size:
                         raise DamagedFileError("it is too large")
