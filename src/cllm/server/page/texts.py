@@ -76,7 +76,7 @@ TEXTS = {
     "welcome_text": "Select a conversation on the left, or press ? for all keyboard shortcuts.",
     "welcome_title": "Select a conversation",
     "yesterday": "Yesterday",
-    # conversation and inspector
+    # Messages and the inspector.
     "copy": "Copy",
     # Usage.
     "usage_by_day": "By day",
