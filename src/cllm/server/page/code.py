@@ -59,7 +59,7 @@ def render_code(text: str, language: str = "") -> Markup:
     return Markup(  # noqa: S704 - all parts are escaped
         '<figure class="code">'
         f'<figcaption><bdi class="language">{label}</bdi>'
-        f'<button type="button" class="copy" data-action="copy-code">{escape(TEXTS["copy"])}'
+        f'<button type="button" class="copy" data-action="copy-code">{escape(TEXTS["copy_text"])}'
         "</button></figcaption>"
         f'<pre tabindex="0" dir="ltr"><code>{_highlight(text, language)}</code></pre></figure>'
     )

@@ -238,7 +238,7 @@ def _build_row(summary: Summary) -> Row:
 def _build_hit_row(hit: Hit) -> Row:
     return Row(
         id=hit.conversation,
-        href=f"{conversation_url(hit.conversation)}#m-{hit.sequence}",
+        href=f"{conversation_url(hit.conversation)}?at={hit.sequence}#m-{hit.sequence}",
         title=hit.title or TEXTS["untitled"],
         line=Markup(hit.highlight),  # noqa: S704 - the search escapes the text
         time=hit.created_at,

@@ -49,7 +49,7 @@ async def test_a_search_links_to_messages_and_highlights_the_words(server):
 
     rows = await read(server, "/search?q=needle&part=rows")
 
-    assert LINK.findall(rows) == [f"/c/{conversation}#m-1"]
+    assert LINK.findall(rows) == [f"/c/{conversation}?at=1#m-1"]
     assert "One &lt;i&gt;<b>needle</b>&lt;/i&gt; here" in rows
 
 
