@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from html import escape, unescape
 from itertools import groupby
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
@@ -13,7 +14,7 @@ from markupsafe import Markup
 from cllm.core.conversation import Summary
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.notice import Notice
-from cllm.core.ports import ArchiveFilter, Hit
+from cllm.core.ports import ArchiveFilter, Hit, Hits
 from cllm.server.api.conversation_lists import list_page, publish_summary, search_page
 from cllm.server.api.conversation_ref import find_conversation
 from cllm.server.http.parameters import Count, ListQuery, SearchQuery, read_query
@@ -24,6 +25,7 @@ from cllm.server.state import ApiRequest
 from cllm.stores.pagination import matches_filter
 
 PAGE_SIZE = 100
+MAX_BEFORE_MATCH = 16
 FIRST_COMMANDS = ('cllm "Explain this error" < error.log', "cllm chat", "cllm demo")
 SOURCES = ("", "shell", "chat", "api")
 DAYS = ("", "1", "7", "30", "365")
@@ -211,9 +213,15 @@ async def _search(request: ApiRequest, selection: Selection) -> Rows:
     return Rows(
         days=(Day(label="", rows=rows),) if rows else (),
         next_url=selection.url(offset=end) if end < hits.total else None,
-        status=TEXTS["search_count"].format(count=f"{hits.total}{'+' if hits.more else ''}"),
+        status=_count_messages(hits) if rows else "",
         notices=hits.notices,
     )
+
+
+def _count_messages(hits: Hits) -> str:
+    if hits.total == 1:
+        return TEXTS["search_count_one"]
+    return TEXTS["search_count"].format(count=f"{hits.total}{'+' if hits.more else ''}")
 
 
 def _group_by_day(rows: Sequence[Row]) -> Iterator[Day]:
@@ -240,11 +248,20 @@ def _build_hit_row(hit: Hit) -> Row:
         id=hit.conversation,
         href=f"{conversation_url(hit.conversation)}?at={hit.sequence}#m-{hit.sequence}",
         title=hit.title or TEXTS["untitled"],
-        line=Markup(hit.highlight),  # noqa: S704 - the search escapes the text
+        line=_shorten_start(hit.highlight),
         time=hit.created_at,
         clock=format_day(hit.created_at),
         is_hit=True,
     )
+
+
+def _shorten_start(highlight: str) -> Markup:
+    """Return the snippet with its first match near the start, so that a narrow row shows it."""
+    before, tag, rest = highlight.partition("<b>")
+    text = unescape(before)
+    if tag and len(text) > MAX_BEFORE_MATCH:
+        before = f"…{escape(text[-MAX_BEFORE_MATCH:])}"
+    return Markup(before + tag + rest)  # noqa: S704 - the search escapes the text
 
 
 def conversation_url(conversation_id: str) -> str:

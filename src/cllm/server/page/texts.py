@@ -43,6 +43,7 @@ TEXTS = {
     "older": "Older",
     "period": "Time",
     "search_count": "{count} messages",
+    "search_count_one": "1 message",
     "search_hint": "Search messages…",
     "search_label": "Search messages",
     "search_submit": "Search",

@@ -53,6 +53,15 @@ async def test_a_search_links_to_messages_and_highlights_the_words(server):
     assert "One &lt;i&gt;<b>needle</b>&lt;/i&gt; here" in rows
 
 
+async def test_the_first_match_is_near_the_start_of_its_row(server):
+    conversation = await server.create_conversation()
+    await server.add_turn(conversation, "a < b && c > d, far before the needle", "Found it")
+
+    rows = await read(server, "/search?q=needle&part=rows")
+
+    assert '<span class="line" dir="auto">… far before the <b>needle</b></span>' in rows
+
+
 @pytest.mark.parametrize("query", ["...", "?", " "])
 async def test_a_query_without_words_is_no_error(server, query):
     assert (await server("GET", "/search", params={"q": query})).status_code == 200

@@ -28,7 +28,7 @@ def test_a_missing_or_wrong_key_is_a_form(code):
     assert status == 401
     assert b'<form id="key"' in body
     assert b"Send a key." in body
-    assert b"<noscript>" in body
+    assert b"without-script" in body
 
 
 def test_a_message_with_line_ends_does_not_break_the_headers():

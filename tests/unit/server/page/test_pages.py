@@ -53,3 +53,13 @@ async def test_an_unknown_conversation_is_an_html_error(server):
     assert response.status_code == 404
     assert response.headers["content-type"].startswith("text/html")
     assert '<a href="/">' in response.text
+
+
+@pytest.mark.parametrize("path", [*ADDRESSES, "/static/page.js"])
+async def test_a_foreign_host_or_origin_is_refused(server, path):
+    host = await server("GET", path, headers={"Host": "other.example"})
+    origin = await server("GET", path, headers={"Origin": "https://other.example"})
+    own = await server("GET", path, headers={"Origin": "http://127.0.0.1:3000"})
+
+    assert (host.status_code, origin.status_code, own.status_code) == (403, 403, 200)
+    assert host.json()["error"]["code"] == "host_not_allowed"

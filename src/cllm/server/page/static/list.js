@@ -15,7 +15,8 @@ const AHEAD = "3000px 0px";
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 const dayOfYear = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long" });
 const fullDay = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "long", year: "numeric" });
-const shortDay = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "2-digit" });
+const shortDay = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+const shortFullDay = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric" });
 
 const findRows = () => document.getElementById("rows");
 const findRow = (id) => findRows().querySelector(`.row[data-id="${CSS.escape(id)}"]`);
@@ -55,7 +56,9 @@ function localise(parent, lastDay = "") {
 function localiseRow(row) {
   const date = new Date(row.dataset.updated);
   const time = row.querySelector("time");
-  time.textContent = (row.classList.contains("hit") ? shortDay : clock).format(date);
+  const isThisYear = date.getFullYear() === new Date().getFullYear();
+  const format = row.classList.contains("hit") ? (isThisYear ? shortDay : shortFullDay) : clock;
+  time.textContent = format.format(date);
   time.title = date.toLocaleString();
   return describeDay(date);
 }

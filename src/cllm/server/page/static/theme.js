@@ -1,4 +1,4 @@
-// Light, dark or the system's colours. Loaded before the first paint.
+// Light, dark or the system's colours. Runs before the first paint.
 
 import { texts } from "./texts.js";
 
@@ -26,6 +26,7 @@ function changeTheme() {
 }
 
 applyTheme();
+document.documentElement.dataset.scripts = "on";
 
 export function start() {
   applyTheme();
