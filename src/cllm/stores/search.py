@@ -34,6 +34,8 @@ _PLAIN = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in
 _PLAIN_WORDS = _PLAIN + bytes(128)
 MAX_RANKED = 1000
 MAX_INDEXED_CHARACTERS = 100_000
+MIN_PREFIX_LENGTH = 3
+"""Shorter starts of words match too many terms."""
 MAX_EXPANDED_WORDS = 8
 """Later words of a query match only as they are written, to bound the work of a search."""
 _SMOOTHING = 200
@@ -41,7 +43,7 @@ _PER_100_CHARACTERS = 100
 
 
 class SearchTerm(msgspec.Struct, frozen=True):
-    """A term to search for, whole with its other forms, or the start of a term.
+    """A term to search for, whole with its other forms, or as the start of a term.
 
     `root` has the letters that all forms start with.
     """
@@ -56,8 +58,8 @@ class SearchTerm(msgspec.Struct, frozen=True):
         return (self.text, *self.forms)
 
     def is_in(self, terms: Collection[str]) -> bool:
-        if self.prefix:
-            return any(term.startswith(self.text) for term in terms)
+        if self.prefix and any(term.startswith(self.text) for term in terms):
+            return True
         return any(text in terms for text in self.alternatives)
 
 
@@ -76,11 +78,13 @@ def extract_terms(text: str) -> tuple[str, ...]:
 
 
 def parse_query(query: str) -> tuple[SearchTerm, ...]:
-    """The terms of a query; UsageError if it has none."""
+    """The terms of a query; UsageError if it has none. `word*` is the start of a term."""
     terms: dict[SearchTerm, None] = {}
-    for run in _RUN.finditer(_fold_case(query)):
+    folded = _fold_case(query)
+    for run in _RUN.finditer(folded):
         if run["joined"] is None:
-            terms[SearchTerm(run[0][:MAX_TERM_LENGTH])] = None
+            is_start = len(run[0]) >= MIN_PREFIX_LENGTH and folded.startswith("*", run.end())
+            terms[SearchTerm(run[0][:MAX_TERM_LENGTH], prefix=is_start)] = None
         elif len(run[0]) == 1:
             terms[SearchTerm(run[0], prefix=True)] = None
         else:
@@ -159,6 +163,7 @@ def locate_words(text: str, words: Sequence[SearchTerm]) -> Iterator[tuple[int, 
     if len(folded) != len(text):
         folded = text
     terms = frozenset(term for word in words for term in word.alternatives)
+    prefixes = tuple(word.text for word in words if word.prefix)
     starts = sorted({word.root or word.text for word in words}, key=len, reverse=True)
     for match in re.finditer("|".join(starts), folded):
         start, end = match.span()
@@ -166,7 +171,8 @@ def locate_words(text: str, words: Sequence[SearchTerm]) -> Iterator[tuple[int, 
             rest = _WORD_REST.match(folded, end)
             end = end if rest is None else rest.end()
             is_within = start > 0 and _WORD_REST.match(folded, start - 1) is not None
-            if is_within or folded[start:end][:MAX_TERM_LENGTH] not in terms:
+            found = folded[start:end][:MAX_TERM_LENGTH]
+            if is_within or (found not in terms and not found.startswith(prefixes)):
                 continue
         yield start, end
 
@@ -197,9 +203,8 @@ def build_match(words: Sequence[SearchTerm], *more: str) -> str:
 
 
 def _quote_term(word: SearchTerm) -> str:
-    if word.prefix:
-        return f'"{word.text}"*'
-    quoted = " OR ".join(f'"{text}"' for text in word.alternatives)
+    first = f'"{word.text}"*' if word.prefix else f'"{word.text}"'
+    quoted = " OR ".join((first, *(f'"{text}"' for text in word.forms)))
     return f"({quoted})" if word.forms else quoted
 
 

@@ -87,6 +87,16 @@ class SearchContract(StoreSuite):
             assert _hit_keys(await store.search(query)) == [("pets", 1), ("pets", 2)], query
         assert (await store.search("universal")).total == 0
 
+    async def test_a_word_with_an_asterisk_matches_the_start_of_words(self, store: Store) -> None:
+        await say(store, "pets", "t1", "My Cathedral, and cats were running")
+        await say(store, "work", "t1", "Concatenate the lists")
+        for query in ("cathe*", "cat* runn*", "Cathedral* my", "runs*"):
+            assert _hit_keys(await store.search(query)) == [("pets", 1), ("pets", 2)], query
+        for query in ("ca*", "cathe", "cathedrals*x", "at*"):
+            assert (await store.search(query)).total == 0, query
+        (hit, _) = sorted((await store.search("cat*")).items, key=lambda one: one.sequence)
+        assert hit.highlight == "My <b>Cathedral</b>, and <b>cats</b> were running"
+
     async def test_the_word_of_the_query_ranks_before_its_other_forms(self, store: Store) -> None:
         await say(store, "one", "t1", "My list of cats")
         await say(store, "two", "t1", "My list of a cat")

@@ -194,7 +194,6 @@ def build_tsquery(words: Sequence[SearchTerm], owner: str) -> str:
 
 
 def _quote_term(word: SearchTerm) -> str:
-    if word.prefix:
-        return f"'@{word.text}':*"
-    quoted = " | ".join(f"'@{text}'" for text in word.alternatives)
+    first = f"'@{word.text}':*" if word.prefix else f"'@{word.text}'"
+    quoted = " | ".join((first, *(f"'@{text}'" for text in word.forms)))
     return f"({quoted})" if word.forms else quoted
