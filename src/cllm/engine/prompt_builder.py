@@ -154,7 +154,8 @@ def _find_foreign(turns: tuple[Turn, ...], new: int, new_for: str, model: str) -
 def _fixed_model_notices(
     conversation: StoredConversation | None, request: TurnRequest
 ) -> tuple[Notice, ...]:
-    if conversation is None or not request.target.model_is_explicit:
+    target = request.target
+    if conversation is None or target.switches_model or not target.model_is_explicit:
         return ()
     if conversation.model in (None, request.target.model):
         return ()

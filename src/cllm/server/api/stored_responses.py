@@ -141,6 +141,7 @@ async def cancel_response(request: ApiRequest) -> Response:
     """POST /v1/responses/{response_id}/cancel."""
     found = await find_response(request)
     if found.turn.state == "running":
+        check_background(found)
         key = (request.caller.owner, found.conversation.id, found.turn.id)
         if not await request.server.turns.cancel(key):
             await cancel_elsewhere(found, request)
@@ -148,8 +149,7 @@ async def cancel_response(request: ApiRequest) -> Response:
     return json_body(view_response(found))
 
 
-async def cancel_elsewhere(found: StoredResponse, request: ApiRequest) -> None:
-    """Cancel a background turn of another process, which then loses its lease."""
+def check_background(found: StoredResponse) -> None:
     parameters = read_parameters(found.turn) or {}
     if parameters.get("background") is not True:
         raise ApiError(
@@ -158,6 +158,10 @@ async def cancel_elsewhere(found: StoredResponse, request: ApiRequest) -> None:
             "its end.",
             param="response_id",
         )
+
+
+async def cancel_elsewhere(found: StoredResponse, request: ApiRequest) -> None:
+    """Cancel a turn of another process, which then loses its lease."""
     store, owner = request.server.store, request.caller.owner
     await store.cancel_turn(found.conversation.id, found.turn.id, owner=owner)
 

@@ -2,7 +2,7 @@
 
 from starlette.responses import Response
 
-from cllm.core.errors import TurnNotFoundError
+from cllm.core.errors import ConversationBusyError, TurnNotFoundError
 from cllm.engine.sent_prompt import read_sent_prompt
 from cllm.server.api.conversation_ref import find_conversation, load_imported
 from cllm.server.api.views import find_turn, json_response
@@ -19,6 +19,23 @@ async def get_turn(request: ApiRequest) -> Response:
         raise TurnNotFoundError(ref.id, turn_id)
     request.record.turn = turn_id
     return json_response(view)
+
+
+async def cancel_turn(request: ApiRequest) -> Response:
+    """POST /v1/conversations/{conversation_id}/turns/{turn_id}/cancel."""
+    ref = await find_conversation(request)
+    turn_id = request.path_params["turn_id"]
+    newest = await ref.store.load(ref.id, owner=ref.owner, tail=1)
+    running = [turn for turn in (*newest.turns, *newest.variants) if turn.state == "running"]
+    if any(turn.id == turn_id for turn in running):
+        state = request.server
+        is_cancelled = await state.turns.cancel((ref.owner, newest.id, turn_id))
+        if not is_cancelled and ref.prefix:
+            # The shell runs it: only the shell can stop it.
+            raise ConversationBusyError(ref.public_id, turn_id=turn_id)
+        if not is_cancelled:
+            await state.store.cancel_turn(newest.id, turn_id, owner=ref.owner)
+    return await get_turn(request)
 
 
 async def get_prompt(request: ApiRequest) -> Response:

@@ -116,6 +116,7 @@ ROUTES = (
     HttpRoute("GET", MESSAGE, "api.conversations:get_message", "caller"),
     HttpRoute("DELETE", MESSAGE, "api.conversations:delete_messages", "caller"),
     HttpRoute("GET", TURN, "api.turns:get_turn", "caller"),
+    HttpRoute("POST", f"{TURN}/cancel", "api.turns:cancel_turn", "caller"),
     HttpRoute("GET", f"{TURN}/prompt", "api.turns:get_prompt", "caller"),
     HttpRoute("GET", f"{TURN}/events", "api.turn_events:get_events", "caller"),
     HttpRoute("GET", "/health", "api.health:get_health", "anyone"),

@@ -51,6 +51,7 @@ COMPLETION_HEADERS = (
     "X-On-Conflict",
     "X-CLLM-Strict",
     "X-CLLM-History",
+    "X-CLLM-Switch-Model",
     "Idempotency-Key",
 )
 
@@ -360,6 +361,15 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Get one turn, on the default path or not.",
         response=views.TurnView,
         codes=("turn_not_found",),
+    ),
+    ("POST", f"{TURN}/cancel"): Operation(
+        "cancelTurn",
+        "turns",
+        "Stop a running turn; the text so far is saved.",
+        body="Anything",
+        body_required=False,
+        response=views.TurnView,
+        codes=("turn_not_found", "conversation_busy"),
     ),
     ("GET", f"{TURN}/prompt"): Operation(
         "getPrompt",

@@ -20,6 +20,7 @@ PROVIDER = "X-Provider"
 CONFLICT = "X-On-Conflict"
 STRICT = "X-CLLM-Strict"
 HISTORY = "X-CLLM-History"
+SWITCH_MODEL = "X-CLLM-Switch-Model"
 IDEMPOTENCY = "Idempotency-Key"
 ROUTING_MODE = "X-Routing-Mode"
 RETRIES = "x-stainless-retry-count"
@@ -85,13 +86,17 @@ FIND_CONVERSATION = FindConversation()
 
 
 class RequestHeaders(msgspec.Struct, frozen=True, kw_only=True):
-    """Values of the headers. `retries` is the count of the client's SDK."""
+    """Values of the headers. `retries` is the count of the client's SDK.
+
+    `switches_model`: a continued conversation changes to the model of the request.
+    """
 
     mode: Mode = STATELESS
     provider: str | None = None
     on_conflict: OnConflict = "reject"
     strict: bool | None = None
     history: HistoryMode = "auto"
+    switches_model: bool = False
     idempotency_key: str | None = None
     retries: int | None = None
     callers_key: CallersKey | None = None
@@ -110,6 +115,7 @@ NAMES = (
     CONFLICT,
     STRICT,
     HISTORY,
+    SWITCH_MODEL,
     IDEMPOTENCY,
     RETRIES,
     CALLERS_KEY,
@@ -140,8 +146,9 @@ def read_turn_headers(headers: Headers) -> RequestHeaders:
         mode=STATELESS if CONVERSATION not in values else read_mode(values[CONVERSATION]),
         provider=_read_provider(values.get(PROVIDER)),
         on_conflict=_read_conflict(values.get(CONFLICT)),
-        strict=_read_strict(values.get(STRICT)),
+        strict=_read_flag(STRICT, values),
         history=_read_history(values.get(HISTORY)),
+        switches_model=_read_flag(SWITCH_MODEL, values) or False,
         idempotency_key=_read_idempotency_key(values.get(IDEMPOTENCY)),
         # Sent by an SDK: an invalid value is not the caller's mistake.
         retries=int(retries) if RETRY_COUNT.fullmatch(retries) else None,
@@ -186,11 +193,12 @@ def _read_conflict(value: str | None) -> OnConflict:
     return choice
 
 
-def _read_strict(value: str | None) -> bool | None:
+def _read_flag(header: str, values: Mapping[str, str]) -> bool | None:
+    value = values.get(header)
     if value is None:
         return None
     if value.lower() not in YES + NO:
-        raise _invalid_header(STRICT, "true or false")
+        raise _invalid_header(header, "true or false")
     return value.lower() in YES
 
 

@@ -132,6 +132,7 @@ async def prepare_turn(
         target=TurnTarget(
             model=select_model(prompt.model, turn_headers.provider, state),
             model_is_explicit=True,
+            switches_model=turn_headers.switches_model,
             fallbacks=settings.fallbacks,
             parameters=prompt.parameters,
             dialect=prompt.dialect,

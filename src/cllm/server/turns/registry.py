@@ -43,7 +43,7 @@ class TurnRegistry:
         self.background: set[asyncio.Task[None]] = set()
         self._lines: dict[tuple[str, str], _Line] = {}
         self._changes: dict[TurnKey, asyncio.Event | None] = {}
-        self._background: dict[TurnKey, asyncio.Task[None]] = {}
+        self._saved: dict[TurnKey, asyncio.Task[None]] = {}
         self.is_stopping = False
         self._stop: asyncio.Task[None] | None = None
 
@@ -67,15 +67,15 @@ class TurnRegistry:
             self._changes[key] = asyncio.Event()
         return self._changes.get(key)
 
-    def add(self, lease: Lease, background: asyncio.Task[None] | None = None) -> None:
-        """Add a running turn; `background`: the task of one that can be cancelled."""
+    def add(self, lease: Lease, task: asyncio.Task[None] | None = None) -> None:
+        """Add a running turn; `task`: that of one that can be cancelled."""
         self._changes.setdefault(turn_key(lease))
-        if background is not None:
-            self._background[turn_key(lease)] = background
+        if task is not None:
+            self._saved[turn_key(lease)] = task
 
     async def cancel(self, key: TurnKey) -> bool:
-        """Cancel a background turn and wait until it is saved; False if none runs here."""
-        task = self._background.get(key)
+        """Cancel a turn and wait until it is saved; False if it does not run here."""
+        task = self._saved.get(key)
         if task is None:
             return False
         task.cancel(CANCELLATION.code)
@@ -90,7 +90,7 @@ class TurnRegistry:
 
     def remove(self, lease: Lease) -> None:
         change = self._changes.pop(turn_key(lease), None)
-        self._background.pop(turn_key(lease), None)
+        self._saved.pop(turn_key(lease), None)
         if change is not None:
             change.set()
 

@@ -37,6 +37,7 @@ from cllm.server.turns.event_log import EventLog, EventQueue, number_event
 from cllm.server.turns.headers import CONVERSATION, FILES_PREFIX, NOTICE, TURN
 from cllm.server.turns.idempotency import Claim
 from cllm.server.turns.prepare import PreparedTurn, select_engine
+from cllm.server.turns.registry import turn_key
 from cllm.wire.errors import MalformedError
 
 if TYPE_CHECKING:
@@ -114,7 +115,8 @@ class TurnTask:
         self.failure: CllmError | MalformedError | None = None
         self.is_streaming = False
         self._is_released = False
-        self._is_lost = False
+        self._is_cancelled = False
+        self._loss_check: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -141,9 +143,22 @@ class TurnTask:
             self._task.cancel()
 
     def _stop_after_loss(self) -> None:
-        """Stop a background turn whose lease is lost: another process has cancelled it."""
-        if self._is_background and not self._is_lost and self._task is not None:
-            self._is_lost = True
+        """Stop a turn whose lease is lost, if another process has cancelled it."""
+        if self._is_saved and self._loss_check is None:
+            self._loss_check = asyncio.create_task(self._stop_if_cancelled())
+
+    async def _stop_if_cancelled(self) -> None:
+        store, lease = self.prepared.store, self._lease
+        if store is None or lease is None or self._task is None:
+            return
+        owner, conversation_id, turn_id = turn_key(lease)
+        try:
+            newest = await store.load(conversation_id, owner=owner, tail=1)
+        except CllmError:
+            return
+        turns = (*newest.turns, *newest.variants)
+        if any(turn.id == turn_id and turn.failure == CANCELLATION for turn in turns):
+            self._is_cancelled = True
             self._task.cancel(CANCELLATION.code)
 
     def with_turn(self, prepared: PreparedTurn) -> "TurnTask":
@@ -171,7 +186,7 @@ class TurnTask:
         limits = self._state.settings.limits
         engine = select_engine(self.prepared, self._state)
         request = self.prepared.request.with_storage(count_unsaved=self._count_usage)
-        if self._is_background:
+        if self._is_saved:
             request = request.with_storage(on_lost=self._stop_after_loss)
         if request.storage.client_history is not None and not self._is_saved:
             self._steps = self._make_steps()
@@ -213,6 +228,8 @@ class TurnTask:
         try:
             if self._log is not None:
                 await self._run_step(self._log.close())
+            if self._loss_check is not None:
+                await self._loss_check
             # If busy, the handler may run the turn in a branch with the same claim.
             may_branch = isinstance(self.failure, ConversationBusyError) and not self._is_released
             if not may_branch and (self.result is None or self._claim.saves_response):
@@ -224,7 +241,7 @@ class TurnTask:
 
     def _end_response(self) -> None:
         if self.result is None:
-            if self._is_lost:
+            if self._is_cancelled:
                 self.failure = ApiError("response_cancelled", CANCELLATION.message)
             report = UNEXPECTED if self.failure is None else report_error(self.failure)
             self._record.outcome = report.code
@@ -263,7 +280,7 @@ class TurnTask:
             prefix = FILES_PREFIX if self.prepared.events is None else ""
             self._public_id = f"{prefix}{event.lease.conversation.id}"
             turns = self._state.turns
-            turns.add(event.lease, self._task if self._is_background else None)
+            turns.add(event.lease, self._task if self._is_saved else None)
             if self.prepared.events is not None and self._is_stream:
                 self._log = EventLog(
                     self.prepared.events,
