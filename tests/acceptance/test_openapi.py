@@ -54,6 +54,7 @@ UNREAD = {
     "/v1/messages",
     "/v1/messages/count_tokens",
     "/v1/conversations/import",
+    "/v1/imports/{import_id}/pieces",
 }
 
 pytestmark = [
@@ -117,6 +118,7 @@ def refer(case: Any, server: Server) -> None:
     """Replace generated IDs, numbers and names by existing ones."""
     begun = server.complete(HELLO, conversation="", stream=True)
     known = {
+        "import_id": start_import(case, server) if "/imports" in case.path else "",
         "conversation_id": begun.conversation,
         "turn_id": begun.headers["x-turn-id"],
         "response_id": f"resp_{begun.conversation}{begun.headers['x-turn-id']}".replace("-", ""),
@@ -138,7 +140,7 @@ def refer(case: Any, server: Server) -> None:
         case.headers.pop("X-CLLM-Strict", None)
     if isinstance(case.body, dict):
         case.body = remove_invalid_values(case.body)
-        made = {"model": MODEL, "branch_at_sequence": 1}
+        made = {"model": MODEL, "branch_at_sequence": 1, "size": 9}
         case.body.update((name, value) for name, value in made.items() if name in case.body)
         if case.path == "/v1/responses":
             case.body.pop("conversation", None)
@@ -150,6 +152,18 @@ def refer(case: Any, server: Server) -> None:
             case.body["tools"] = [tool for tool in case.body["tools"] if "input_schema" in tool]
         if case.body.get("messages") == []:
             case.body["messages"] = [dict(zip(("role", "content"), HELLO, strict=True))]
+
+
+def start_import(case: Any, server: Server) -> str:
+    """Return a new import, complete if the case runs it, and delete the others."""
+    for earlier in server("GET", "/v1/imports").json["imports"]:
+        server("DELETE", f"/v1/imports/{earlier['id']}")
+    import_id: str = server("POST", "/v1/imports", {"name": "a.zip", "size": 9}).json["id"]
+    if case.path.endswith("/run"):
+        server("POST", f"/v1/imports/{import_id}/pieces?offset=0", b"123456789")
+    elif case.path.endswith("/pieces"):
+        case.query, case.body = {"offset": 0}, b"12345"
+    return import_id
 
 
 def sweep(

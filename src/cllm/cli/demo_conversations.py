@@ -136,7 +136,7 @@ class _Builder:
         self._demo = demo
         self._parent = parent
         self._price = price
-        self._model = demo.model or (parent and parent.model) or ""
+        self._model = demo.model or (None if parent is None else parent.model) or ""
         self._end = now - timedelta(days=demo.ago)
         self._time = self._end
         self._turns: list[Turn] = []
@@ -168,7 +168,7 @@ class _Builder:
             pins=demo.pins,
             parent=None if parent is None else Branch(conversation=parent.id, sequence=demo.at),
             family=None if parent is None else parent.id,
-            source=demo.source or (parent and parent.source),
+            source=demo.source if parent is None else parent.source,
             archived_at=self._end if demo.archived else None,
         )
 

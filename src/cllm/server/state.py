@@ -39,6 +39,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
 
     `files` is the folder of conversation files, if served; `lists_files`: lists contain them.
     `feeds` are those with listeners, by owner.
+    `imports` are the uploads that this process created, with the task of a running import.
     """
 
     app: App
@@ -54,6 +55,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     files_url: str | None = None
     lists_files: bool = False
     feeds: "dict[str, ConversationFeed]" = msgspec.field(default_factory=dict)
+    imports: dict[str, "asyncio.Task[None] | None"] = msgspec.field(default_factory=dict)
 
 
 class ApiRequest(Request):

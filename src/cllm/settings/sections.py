@@ -408,6 +408,7 @@ class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     body_bytes: Count = 32 * MEGABYTE
     bodies_bytes: Count = 256 * MEGABYTE
+    import_bytes: Count = 4096 * MEGABYTE
     messages: Count = 10_000
     parts: Count = 10_000
     depth: Count = 64

@@ -11,6 +11,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cllm.core.errors import CllmError
+from cllm.server.api.imports import stop_imports
 from cllm.server.http.auth import LOCAL_CALLER, ApiKeys, authenticate, load_api_keys
 from cllm.server.http.errors import (
     ApiError,
@@ -99,6 +100,7 @@ def build_app(state: ServerState) -> Starlette:
             async with cleanup:
                 yield
             await state.turns.stop(within=state.settings.limits.stop_seconds)
+            await stop_imports(state)
             await state.usage_counter.flush()
             await state.app.close()
 

@@ -75,6 +75,13 @@ class BodyAllowance:
 
 
 async def read_body(request: Request, quota: BodyQuota) -> bytes:
+    """Read a body in JSON."""
+    body = await read_bytes(request, quota)
+    check_depth(body, quota.limits.depth)
+    return body
+
+
+async def read_bytes(request: Request, quota: BodyQuota) -> bytes:
     limits = quota.limits
     length = request.headers.get("content-length", "")
     content_length = int(length) if length.isascii() and length.isdigit() else 0
@@ -83,14 +90,12 @@ async def read_body(request: Request, quota: BodyQuota) -> bytes:
         quota.check(expected=content_length)
     try:
         async with asyncio.timeout(limits.body_seconds):
-            body = await _receive(request, quota)
+            return await _receive(request, quota)
     except TimeoutError:
         raise ApiError(
             "request_timeout",
             f"The body did not arrive within {limits.body_seconds:g} s; send it again.",
         ) from None
-    check_depth(body, limits.depth)
-    return body
 
 
 async def _receive(request: Request, quota: BodyQuota) -> bytes:

@@ -37,6 +37,8 @@ MESSAGE = f"{CONVERSATION}/messages/{{message}}"
 OPENAI_CONVERSATION = f"{CONVERSATIONS}/{{conversation_id:{OPENAI_ID}}}"
 ITEMS = f"{CONVERSATION}/items"
 ITEM = f"{ITEMS}/{{item_id}}"
+IMPORTS = "/v1/imports"
+IMPORT = f"{IMPORTS}/{{import_id}}"
 TURN = f"{CONVERSATION}/turns/{{turn_id}}"
 
 WITHOUT_VERSION = (
@@ -119,6 +121,12 @@ ROUTES = (
     HttpRoute("POST", f"{TURN}/cancel", "api.turns:cancel_turn", "caller"),
     HttpRoute("GET", f"{TURN}/prompt", "api.turns:get_prompt", "caller"),
     HttpRoute("GET", f"{TURN}/events", "api.turn_events:get_events", "caller"),
+    HttpRoute("GET", IMPORTS, "api.imports:list_imports", "caller"),
+    HttpRoute("POST", IMPORTS, "api.imports:create_import", "caller"),
+    HttpRoute("GET", IMPORT, "api.imports:get_import", "caller"),
+    HttpRoute("DELETE", IMPORT, "api.imports:delete_import", "caller"),
+    HttpRoute("POST", f"{IMPORT}/pieces", "api.imports:append_piece", "caller"),
+    HttpRoute("POST", f"{IMPORT}/run", "api.imports:run_import", "caller"),
     HttpRoute("GET", "/health", "api.health:get_health", "anyone"),
     HttpRoute("GET", "/ready", "api.health:get_readiness", "anyone"),
     HttpRoute("GET", "/metrics", "http.metrics:get_metrics", "admin"),

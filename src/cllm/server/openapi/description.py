@@ -24,6 +24,7 @@ TEXT: Schema = {"type": "string"}
 PATTERNS = {
     "conversation_id": "^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|conv_[0-9a-f]{32}|"
     "files:[A-Za-z0-9_-]{1,128})$",
+    "import_id": "^[A-Za-z0-9_-]{1,128}$",
     "turn_id": "^[A-Za-z0-9_-]{1,128}$",
 }
 # Links from a new conversation, for tools that explore the API.
@@ -104,7 +105,9 @@ def _describe_operation(row: HttpRoute, operation: Operation) -> dict[str, Any]:
     if operation.body is not None:
         description["requestBody"] = {
             "required": operation.body_required,
-            "content": {JSON: {"schema": _describe_body(operation.body, operation.openai)}},
+            "content": {
+                operation.body_media: {"schema": _describe_body(operation.body, operation.openai)}
+            },
         }
     description["security"] = [] if row.access == "anyone" else [{}, {"bearer": []}, {"apiKey": []}]
     return description

@@ -7,6 +7,7 @@ import msgspec
 from cllm.engine.sent_prompt import PromptView
 from cllm.server.api import views
 from cllm.server.api.health import Status
+from cllm.server.api.imports import ImportListView, ImportView, NewImportBody, PieceQuery
 from cllm.server.api.models import ModelListView, ModelView
 from cllm.server.api.stored_responses import InputItemsQuery, ResponseQuery
 from cllm.server.api.usage import UsageListView
@@ -15,6 +16,8 @@ from cllm.server.http.errors import JSON
 from cllm.server.http.routes import (
     CONVERSATION,
     CONVERSATIONS,
+    IMPORT,
+    IMPORTS,
     ITEM,
     ITEMS,
     MESSAGE,
@@ -77,6 +80,7 @@ class Operation(msgspec.Struct, frozen=True):
     query: type[msgspec.Struct] | None = None
     body: type[msgspec.Struct] | str | None = None
     body_required: bool = True
+    body_media: str = JSON
     response: type[msgspec.Struct] | str | None = None
     status: int = 200
     openai: OpenAIVariant | None = None
@@ -386,6 +390,55 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         media_type=EVENT_STREAM,
         headers=("Last-Event-ID",),
         codes=("invalid_header", "turn_not_found", "events_not_kept"),
+    ),
+    ("GET", IMPORTS): Operation(
+        "listImports",
+        "conversations",
+        "List the uploads, and the imports of the last hour.",
+        response=ImportListView,
+    ),
+    ("POST", IMPORTS): Operation(
+        "createImport",
+        "conversations",
+        "Start the upload of an archive of another program, or of a backup.",
+        body=NewImportBody,
+        response=ImportView,
+        status=201,
+        codes=("request_too_large", "too_many_imports", "imports_unavailable"),
+    ),
+    ("GET", IMPORT): Operation(
+        "getImport",
+        "conversations",
+        "Get the progress of an upload or import, and its report.",
+        response=ImportView,
+        codes=("import_not_found",),
+    ),
+    ("DELETE", IMPORT): Operation(
+        "deleteImport",
+        "conversations",
+        "Cancel an upload or import; conversations that were added stay.",
+        status=204,
+        codes=("import_not_found",),
+    ),
+    ("POST", f"{IMPORT}/pieces"): Operation(
+        "appendPiece",
+        "conversations",
+        "Send the next bytes of an archive.",
+        query=PieceQuery,
+        body="Binary",
+        body_media="application/octet-stream",
+        response=ImportView,
+        codes=("import_not_found", "import_conflict", "request_too_large", "imports_unavailable"),
+    ),
+    ("POST", f"{IMPORT}/run"): Operation(
+        "runImport",
+        "conversations",
+        "Import an archive that has arrived completely, in the background.",
+        body="Anything",
+        body_required=False,
+        response=ImportView,
+        status=202,
+        codes=("import_not_found", "import_conflict"),
     ),
     ("GET", "/health"): Operation(
         "getHealth", "server", "Check that the process responds.", response=Status

@@ -124,7 +124,6 @@ TEXTS = {
     "continue it.",
     "variant_previous": "Previous variant",
     # The inspector.
-    # Messages and the inspector.
     "copy": "Copy",
     # Usage.
     "usage_by_day": "By day",
