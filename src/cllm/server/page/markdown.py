@@ -81,7 +81,8 @@ async def render_block(request: ApiRequest) -> Response:
 
 @cache
 def _parser() -> MessageMarkdown:
-    parser = MessageMarkdown("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    parser = MessageMarkdown("commonmark", {"html": False})
+    parser.enable(["table", "strikethrough"])
     parser.core.ruler.push("bare_links", _link_addresses)
     parser.core.ruler.push("attributes", _set_attributes)
     for name, rule in RULES.items():
