@@ -3,7 +3,7 @@
 The names of a provider are from its own list, else from the price table.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -14,17 +14,20 @@ from cllm.core.errors import ModelNotFoundError, UsageError
 from cllm.default_model import choose_model, find_ollama_address, list_keyed_providers
 from cllm.prices.book import PROVIDERS, ModelRecord, Rates, TableEntry, read_configured
 from cllm.provider_factory import ProviderFactory
+from cllm.providers.http.transport import format_origin
 from cllm.providers.local.models import CachePaths, list_models
 from cllm.providers.ollama import OLLAMA, list_ollama_models
 from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL
 from cllm.settings.load import Settings
+from cllm.terminal import align_columns, count_cells
 
 if TYPE_CHECKING:
     from cllm.provider_models import ProviderModels
 
-MEGABYTE = 1_000_000
+THOUSAND, MEGABYTE, GIGABYTE = 1000, 1_000_000, 1_000_000_000
 UNKNOWN = "\N{EN DASH}"
 HEADINGS = ("MODEL", "CONTEXT", "INPUT $/M", "OUTPUT $/M", "SIZE")
+NARROW_HEADINGS = ("MODEL", "TOKENS", "IN $/M", "OUT", "SIZE")
 
 
 class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,13 +48,26 @@ class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
         size = "" if self.size is None else f"{self.size / MEGABYTE:,.0f} MB"
         if self.is_downloaded is not None:
             size += ", downloaded" if self.is_downloaded else ", not downloaded"
-        return (
-            self.model,
-            UNKNOWN if self.context is None else f"{self.context:,}",
-            UNKNOWN if self.input_price is None else f"{self.input_price:g}",
-            UNKNOWN if self.output_price is None else f"{self.output_price:g}",
-            size,
-        )
+        context = UNKNOWN if self.context is None else f"{self.context:,}"
+        return self.model, context, *map(_format_price, self._prices), size
+
+    def to_narrow_columns(self) -> tuple[str, ...]:
+        size = "" if self.size is None else f"{self.size / GIGABYTE:.1f} GB"
+        mark = ", downloaded" if self.is_downloaded else ""
+        context = UNKNOWN if self.context is None else _format_tokens(self.context)
+        return self.model, context, *map(_format_price, self._prices), f"{size}{mark}"
+
+    @property
+    def _prices(self) -> tuple[float | None, ...]:
+        return self.input_price, self.output_price
+
+
+def _format_tokens(count: int) -> str:
+    return f"{count // THOUSAND:,}k" if count >= THOUSAND else str(count)
+
+
+def _format_price(price: float | None) -> str:
+    return UNKNOWN if price is None else f"{price:g}"
 
 
 class ModelListing:
@@ -108,6 +124,9 @@ class ModelListing:
         for name in names:
             for row in self._list_provider(name, lists.get(name)):
                 rows.setdefault(row.model, row)
+        if provider == OLLAMA and not rows:
+            address = format_origin(find_ollama_address(settings))
+            self._report(f"No Ollama server with chat models responds at {address}; start it.")
         return list(rows.values())
 
     def _list_addressed_providers(self) -> Iterator[str]:
@@ -119,6 +138,9 @@ class ModelListing:
                 yield self._factory.resolve(top.model or self._get_model()).provider
 
     def _read_lists(self, names: Iterable[str]) -> "dict[str, ProviderModels]":
+        names = list(names)
+        if not names:
+            return {}
         from cllm.provider_models import ModelListReader  # noqa: PLC0415 - imports asyncio
 
         reader = ModelListReader(
@@ -196,5 +218,15 @@ def _look_up(entry: TableEntry) -> ModelRecord:
     return table.look_up(entry)
 
 
-def format_rows(rows: Iterable[ModelRow]) -> list[tuple[str, ...]]:
-    return [HEADINGS, *(row.to_columns() for row in rows)]
+def format_rows(rows: Sequence[ModelRow], *, columns: int | None = None) -> list[str]:
+    """Return lines with aligned columns; shorter ones if they exceed the columns of a terminal."""
+    lines = _align(HEADINGS, [row.to_columns() for row in rows])
+    if columns is None or max(map(count_cells, lines)) <= columns:
+        return lines
+    return _align(NARROW_HEADINGS, [row.to_narrow_columns() for row in rows])
+
+
+def _align(headings: tuple[str, ...], cells: list[tuple[str, ...]]) -> list[str]:
+    """Omit the last column if it is empty."""
+    width = len(headings) if any(row[-1] for row in cells) else len(headings) - 1
+    return align_columns(row[:width] for row in (headings, *cells))

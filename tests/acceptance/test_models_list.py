@@ -130,3 +130,26 @@ def test_a_key_in_the_environment_is_sent_only_to_its_provider(provider, setting
     cllm("models", "list", "--provider", "mine", env={"OPENAI_API_KEY": KEY}).succeeded()
 
     assert "authorization" not in provider.requests[0].headers
+
+
+def test_a_provider_without_known_models_is_one_notice(settings, cllm):
+    settings()
+
+    result = cllm("models", "list", "--provider", "nvidia").succeeded()
+
+    assert result.out == ""
+    assert result.err.startswith(
+        "No model of 'nvidia' is known; save its key (cllm keys set nvidia)"
+    )
+    assert json.loads(cllm("models", "list", "--provider", "nvidia", "--json").out) == []
+
+
+def test_a_narrow_terminal_has_lines_that_fit(settings, provider, cllm):
+    settings()
+    provider.serve_models("gpt-a", {"id": "gpt-b", "context_length": 400})
+
+    result = cllm.on_terminal("models", "list", env={"COLUMNS": "60"})
+
+    lines = result.out.splitlines()
+    assert max(map(len, lines)) <= 60
+    assert any(line.split()[:2] == ["openai/gpt-b", "400"] for line in lines)

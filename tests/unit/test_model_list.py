@@ -116,6 +116,16 @@ def test_an_address_at_the_top_level_is_used(rows, provider):
     assert provider.requests[0].headers["authorization"] == "Bearer sk-top"
 
 
+def test_a_missing_ollama_server_is_a_problem_only_if_it_is_named(rows, problems):
+    assert rows()
+    assert problems == []
+
+    assert rows(provider="ollama") == []
+    assert problems == [
+        "No Ollama server with chat models responds at http://127.0.0.1:9; start it."
+    ]
+
+
 def test_all_providers_can_be_listed(rows):
     providers = {row.provider for row in rows(is_complete=True)}
 
@@ -131,4 +141,29 @@ def test_an_unknown_provider_is_an_error(rows):
 def test_unknown_values_are_a_dash():
     row = ModelRow(model="a/b", provider="a")
 
-    assert format_rows([row])[1] == ("a/b", UNKNOWN, UNKNOWN, UNKNOWN, "")
+    assert [line.split() for line in format_rows([row])] == [
+        ["MODEL", "CONTEXT", "INPUT", "$/M", "OUTPUT", "$/M"],
+        ["a/b", UNKNOWN, UNKNOWN, UNKNOWN],
+    ]
+
+
+def test_a_narrow_terminal_has_shorter_columns():
+    facts = {"provider": "local", "input_price": 0, "output_price": 0, "context": 262144}
+    rows = [
+        ModelRow(model="local/qwen3-4b-2507", size=2_497_000_000, is_downloaded=False, **facts),
+        ModelRow(model="local/here", size=98_000_000, is_downloaded=True, **facts),
+    ]
+
+    wide, narrow = format_rows(rows, columns=100), format_rows(rows, columns=60)
+
+    assert wide == format_rows(rows)
+    assert "2,497 MB, not downloaded" in wide[1]
+    assert [line.split() for line in narrow[1:]] == [
+        ["local/qwen3-4b-2507", "262k", "0", "0", "2.5", "GB"],
+        ["local/here", "262k", "0", "0", "0.1", "GB,", "downloaded"],
+    ]
+    assert max(map(len, narrow)) <= 60
+
+
+def test_without_models_only_the_headings_are_printed():
+    assert len(format_rows([], columns=60)) == 1

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import assert_never
 
 import click
-import msgspec
 
 from cllm.cli import output
 from cllm.cli.completion import complete_models
@@ -132,16 +131,20 @@ def print_models(
     from cllm.model_list import ModelListing, format_rows
 
     settings = load_trusted_settings(current_environment(), line)
+    problems: list[str] = []
     listing = ModelListing(
-        settings, _paths(), now=datetime.now(UTC), report=output.note, is_refresh=is_refresh
+        settings, _paths(), now=datetime.now(UTC), report=problems.append, is_refresh=is_refresh
     )
     rows = listing.list_rows(provider=provider, is_complete=is_complete)
+    if not rows and not problems:
+        advice = f"save its key (cllm keys set {provider}) or set its `api_base` and `models`"
+        problems.append(f"No model of '{provider}' is known; {advice}.")
+    for problem in problems:
+        output.note(problem)
     if as_json:
-        encoded = msgspec.json.encode(rows)
-        output.print_exactly(msgspec.json.format(encoded, indent=2).decode())
-        return
-    for text in align_columns(format_rows(rows)):
-        output.print_line(text)
+        output.print_json(rows)
+    elif rows:
+        output.print_lines(format_rows(rows, columns=output.terminal_columns()))
 
 
 @command.command(name="default", help=DEFAULT_HELP, examples=DEFAULT_EXAMPLES)

@@ -486,10 +486,10 @@ def select_model(name: str, provider: str | None, state: ServerState) -> str:
     prefix, slash, _ = name.partition("/")
     if slash and prefix in _provider_names(state):
         return _check_model(name, state)
-    names = {**state.app.settings.aliases, **state.settings.routes}
-    if name in names:
-        return names[name]
-    if any(name in row.models for row in state.app.settings.providers.values()):
+    settings, route = state.app.settings, state.settings.routes.get(name)
+    if route is not None or name in settings.aliases:
+        return settings.expand_alias(route or name)
+    if any(name in row.models for row in settings.providers.values()):
         return name
     default = state.settings.default_provider
     if default is not None and has_model(name, state.app.catalogue(default)):

@@ -24,7 +24,7 @@ MODEL = "openai/gpt-test"
 SYSTEM, USER = plain_message("system", "Be brief."), plain_message("user", "Hello.")
 SETTINGS = (
     "providers: {mine: {type: openai, api_base: 'http://127.0.0.1:1/v1', models: [small]}}\n"
-    "server: {default_provider: openai, routes: {fast: mine/small}}\n"
+    "server: {default_provider: openai, routes: {fast: mine/small, tiny: little}}\n"
     "aliases: {fast: openai/hidden-by-the-route, little: mine/small, small: openai/other}\n"
 )
 ANTHROPIC_KEY = CallersKey(secret=Secret("sk-ant-0123456789"), token=False)
@@ -50,6 +50,7 @@ class TestSelectModel:
             ("fast", None, "mine/small"),
             ("little", None, "mine/small"),
             ("little", "openai", "openai/little"),
+            ("tiny", None, "mine/small"),
             ("small", None, "openai/other"),
             ("unknown", None, "unknown"),
         ],
