@@ -79,8 +79,10 @@ class ModelListReader:
             return ProviderModels(problem=problem)
         except CllmError as error:
             return ProviderModels(problem=str(error))
-        if models is None or len(models) <= MAX_MODELS:
+        if models is None or 0 < len(models) <= MAX_MODELS:
             return ProviderModels(models=models)
+        if not models:
+            return ProviderModels(models=models, problem=f"Provider '{name}' lists no models.")
         problem = f"Provider '{name}' has {len(models):,} models; {MAX_MODELS:,} are listed."
         return ProviderModels(models=models[:MAX_MODELS], problem=problem)
 
@@ -127,6 +129,7 @@ class ModelListReader:
         return cached.models if cached is not None and is_current else None
 
     def _save(self, key: str, models: tuple[RemoteModel, ...]) -> None:
+        """Save a list, unless it is empty: the server may still load its models."""
         data = msgspec.json.encode(_CachedList(saved_at=self._now, models=models))
-        if len(data) <= MAX_FILE_BYTES:
+        if models and len(data) <= MAX_FILE_BYTES:
             self._cache.write(key, data)

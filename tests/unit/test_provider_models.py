@@ -208,6 +208,15 @@ def test_many_models_are_cut_with_a_problem(read, provider):
     assert listed.problem == "Provider 'mine' has 10,000 models; 2,000 are listed."
 
 
+def test_an_empty_list_is_a_problem_and_not_cached(read, provider):
+    provider.serve_models()
+    empty = read()
+    provider.serve_models("a")
+
+    assert empty == ProviderModels(models=(), problem="Provider 'mine' lists no models.")
+    assert names(read()) == ["a"]
+
+
 def test_an_unreachable_provider_is_a_problem(read):
     port = closed_port()
 
