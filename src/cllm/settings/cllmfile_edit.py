@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cllm.core.errors import SettingsError
+from cllm.core.errors import SettingsError, StoreUnavailableError
 from cllm.settings.cllmfile import read_cllmfile
-from cllm.stores.durable_files import make_folder, write_file
+from cllm.stores.durable_files import lock_folder, make_folder, write_file
 
 if TYPE_CHECKING:
     from yaml import MappingNode, Node
@@ -75,26 +75,41 @@ def _edit(
     advice: str,
 ) -> None:
     """Replace the text if only the expected values change."""
+    path = path.resolve()
+    try:
+        make_folder(path.parent)
+        with lock_folder(path.parent):
+            before = read_cllmfile(path, in_user_folder=True)
+            text = "" if before is None else path.read_bytes().decode("utf-8-sig")
+            edited = _change(text, change, expect)
+            if edited is None:
+                raise SettingsError(f"cllm cannot edit its format; {advice}.", path=str(path))
+            mode = None if before is None else path.stat().st_mode & 0o777
+            write_file(path.parent, path.name, edited.encode())
+            if mode is not None:
+                os.chmod(path, mode)  # noqa: PTH101 - the file was just replaced
+    except StoreUnavailableError as error:
+        reason = os.strerror(getattr(error.__cause__, "errno", None) or 0).lower()
+        raise SettingsError(
+            f"it cannot be written ({reason}); check its folder.", path=str(path)
+        ) from error
+
+
+def _change(
+    text: str,
+    change: "Callable[[str, MappingNode | None], str]",
+    expect: Callable[[dict[str, Any]], dict[str, Any]],
+) -> str | None:
+    """Return the changed text; None if its values are not the expected ones."""
     import yaml  # noqa: PLC0415 - slow
 
-    path = path.resolve()
-    before = read_cllmfile(path, in_user_folder=True)
-    text = "" if before is None else path.read_bytes().decode("utf-8-sig")
-    edited = None
     try:
         root = yaml.compose(text, yaml.SafeLoader)
         edited = change(text, root if isinstance(root, yaml.MappingNode) else None)
-        if yaml.safe_load(edited) != expect(yaml.safe_load(text) or {}):
-            edited = None
+        is_expected = yaml.safe_load(edited) == expect(yaml.safe_load(text) or {})
     except (yaml.YAMLError, StopIteration, TypeError, ValueError):
-        edited = None
-    if edited is None:
-        raise SettingsError(f"cllm cannot edit its format; {advice}.", path=str(path))
-    mode = None if before is None else path.stat().st_mode & 0o777
-    make_folder(path.parent)
-    write_file(path.parent, path.name, edited.encode())
-    if mode is not None:
-        os.chmod(path, mode)  # noqa: PTH101 - the file was just replaced
+        return None
+    return edited if is_expected else None
 
 
 def _find_section(root: "MappingNode | None", key: str) -> "tuple[int, MappingNode | None]":

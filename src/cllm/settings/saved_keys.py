@@ -4,7 +4,6 @@ The file lists all providers with a saved key. The key of a provider is in the f
 keyring under the service `cllm`.
 """
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import msgspec
 
 from cllm.core.errors import CllmError, SettingsError, StoreUnavailableError
 from cllm.files import FileTooLargeError, NotRegularFileError, read_regular_file
-from cllm.stores.durable_files import fsync_folder, make_folder, write_file
+from cllm.stores.durable_files import fsync_folder, lock_folder, make_folder, write_file
 
 FILE_NAME = "keys.json"
 KEYRING = "system keyring"
@@ -97,12 +96,8 @@ class SavedKeys:
         """Exclude other processes from a change of the file."""
         try:
             make_folder(self._folder)
-            descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with lock_folder(self._folder):
                 yield
-            finally:
-                os.close(descriptor)
         except (OSError, StoreUnavailableError) as error:
             cause = error if isinstance(error, OSError) else error.__cause__
             reason = os.strerror(getattr(cause, "errno", 0) or 0).lower()

@@ -4,9 +4,11 @@ After `write_file` returns, a crash of the machine does not lose the file.
 """
 
 import errno
+import fcntl
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cllm.core.errors import StoreUnavailableError
@@ -103,6 +105,20 @@ def _make_folder(path: Path) -> None:
         # A folder without read permission cannot be opened for fsync.
         with suppress(PermissionError):
             fsync_folder(path.parent)
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Exclude other processes that change the files of a folder with this lock."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise file_error(error, folder, action="open") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def temporary_path(folder: Path, name: str) -> Path:

@@ -1,5 +1,7 @@
 """One key of a Cllmfile, or of a mapping in it, changes; the rest stays as it is."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import yaml
 
@@ -154,3 +156,24 @@ def test_the_target_of_a_link_is_written(tmp_path):
 
     assert link.is_symlink()
     assert target.read_text(encoding="utf-8") == "seed: 1\nmodel: a/b\n"
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+
+    with pytest.raises(
+        SettingsError, match=r"cannot be written \(.+\); check its folder"
+    ) as raised:
+        set_key(tmp_path / "file/Cllmfile.yml", "model", "a/b")
+
+    assert "--conversations-path" not in str(raised.value)
+
+
+def test_edits_at_the_same_time_are_all_saved(tmp_path):
+    path, names = tmp_path / "new/Cllmfile.yml", [f"alias-{number}" for number in range(20)]
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda name: set_entry(path, "aliases", name, "a/b"), names))
+
+    assert yaml.safe_load(path.read_text()) == {"aliases": dict.fromkeys(names, "a/b")}
+    assert [entry.name for entry in path.parent.iterdir()] == ["Cllmfile.yml"]
