@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider, closed_port
@@ -148,7 +149,12 @@ def test_unknown_values_are_a_dash():
 
 
 def test_a_narrow_terminal_has_shorter_columns():
-    facts = {"provider": "local", "input_price": 0, "output_price": 0, "context": 262144}
+    facts: dict[str, Any] = {
+        "provider": "local",
+        "input_price": 0,
+        "output_price": 0,
+        "context": 262144,
+    }
     rows = [
         ModelRow(model="local/qwen3-4b-2507", size=2_497_000_000, is_downloaded=False, **facts),
         ModelRow(model="local/here", size=98_000_000, is_downloaded=True, **facts),

@@ -39,21 +39,21 @@ class HttpResponse(ABC):
         self._provider = provider
         self._timeouts = timeouts
 
-    async def chunks(self, *, max_bytes: int = MAX_RESPONSE_BYTES) -> AsyncIterator[bytes]:
-        size = 0
+    async def chunks(self, *, max_bytes: int | None = None) -> AsyncIterator[bytes]:
+        size, max_size = 0, MAX_RESPONSE_BYTES if max_bytes is None else max_bytes
         limit = self._timeouts.first_byte
         while chunk := await self._read_chunk(limit):
             size += len(chunk)
-            if size > max_bytes:
+            if size > max_size:
                 raise BadReplyError(
-                    f"Provider '{self._provider}' sent more than {max_bytes} bytes in one "
+                    f"Provider '{self._provider}' sent more than {max_size} bytes in one "
                     "response; check api_base.",
                     provider=self._provider,
                 )
             yield chunk
             limit = self._timeouts.idle
 
-    async def read(self, *, max_bytes: int = MAX_RESPONSE_BYTES) -> bytes:
+    async def read(self, *, max_bytes: int | None = None) -> bytes:
         return b"".join([chunk async for chunk in self.chunks(max_bytes=max_bytes)])
 
     @abstractmethod
