@@ -201,7 +201,7 @@ class _Planner:
         nodes = [self._tree.nodes[key] for key in segment]
         turn_id = self._turn_id(self._turn_keys.get(segment[-1], segment[0]))
         times = [node.at for node in nodes if node.at is not None] or [self._created_at]
-        models = [node.model for node in nodes if node.model]
+        models = [_remove_nuls(node.model) for node in nodes if node.model]
         usages = [node.usage for node in nodes if node.usage is not None]
         return Turn(
             id=turn_id,
@@ -233,7 +233,7 @@ class _Planner:
         return StoredConversation(
             id=path.id,
             title=title,
-            model=models[-1] if models else imported.model,
+            model=models[-1] if models else _remove_nuls(imported.model),
             created_at=self._created_at,
             updated_at=max(updated_at, self._created_at),
             system=None if system is None else plain_message("system", system),
@@ -245,11 +245,22 @@ class _Planner:
             source=imported.source,
             is_side=imported.is_side,
             archived_at=max(updated_at, self._created_at) if imported.is_archived else None,
-            metadata={
-                **imported.metadata,
-                IMPORTED: describe_import(imported.source, imported.id, turns),
-            },
+            metadata=_remove_nuls(
+                {
+                    **imported.metadata,
+                    IMPORTED: describe_import(imported.source, imported.id, turns),
+                }
+            ),
         )
+
+
+def _remove_nuls(value: Any) -> Any:
+    """Return a value without NUL characters, which no database stores outside of messages."""
+    if isinstance(value, str):
+        return value.replace("\0", " ")
+    if isinstance(value, dict):
+        return {_remove_nuls(key): _remove_nuls(one) for key, one in value.items()}
+    return [_remove_nuls(one) for one in value] if isinstance(value, list) else value
 
 
 def describe_import(source: str, ref: str, turns: Sequence[Turn]) -> dict[str, Any]:
@@ -262,7 +273,8 @@ def digest_messages(messages: Sequence[Message]) -> str:
     """Return a digest of messages, to find out whether the source or the copy changed."""
     digest = hashlib.sha256()
     for message in messages:
-        digest.update(b"%d:%b" % (len(message.raw), message.raw))
+        digest.update(b"%d:" % len(message.raw))
+        digest.update(message.raw)
     return digest.hexdigest()[:16]
 
 
@@ -306,7 +318,7 @@ def _with_reasoning(fields: dict[str, Any], thinking: Sequence[str]) -> Message:
 
 
 def _make_title(title: str | None, turns: Sequence[Turn]) -> str | None:
-    line = " ".join((title or "").replace("\0", " ").split())
+    line = " ".join(_remove_nuls(title or "").split())
     if line:
         return cut_text(line, MAX_TITLE_LENGTH)
     users = (message.text for message in path_messages(turns) if message.role == "user")
