@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from cllm.core.conversation import FILES_PREFIX
 from cllm.core.errors import CllmError, UsageError
 from cllm.core.notice import Notice
 from cllm.core.ports import Lease, NewConversation, Provider, Store
@@ -34,6 +35,7 @@ from cllm.settings.trust import is_secret_name
 from cllm.stores.registry import (
     PATH_SCHEMES,
     is_synchronous,
+    open_other_store,
     open_store,
     redact_password,
     store_location,
@@ -85,6 +87,7 @@ def build_new_conversation(
     ref: str, *, model: str | None = None, title: str | None = None, source: str | None = None
 ) -> NewConversation:
     """Use `ref` as ID if it is a UUID, else as name."""
+    ref = ref.removeprefix(FILES_PREFIX)
     is_id = UUID.fullmatch(ref) is not None
     return NewConversation(
         id=ref if is_id else new_id(),
@@ -186,7 +189,7 @@ class App:
 
         return CombinedStore(
             self.own_store,
-            partial(open_configured_store, other, self.settings),
+            partial(open_other_store, other, clock=now, cache=find_cache(self.settings.env)),
             locations=(store_location(self.settings.store), store_location(other)),
             warn=warn,
         )

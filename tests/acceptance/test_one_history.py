@@ -214,6 +214,19 @@ class TestUnavailable:
 
         self.check(cllm, "is not an SQLite database")
 
+    def test_a_locked_database(self, database, cllm):
+        cllm("Hello", "--conversation", "cats").succeeded()
+        connection = sqlite3.connect(database, isolation_level=None)
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("DELETE FROM conversations")
+
+        self.check(cllm, "is locked by another program")
+        found = cllm("search", "hello").succeeded()
+        assert "cats" in found.out
+        assert "is locked by another program" in found.err
+
+        connection.close()
+
     def test_a_database_of_a_newer_version(self, database, cllm):
         cllm("Hello", "--conversation", "cats").succeeded()
         with sqlite3.connect(database) as connection:
@@ -283,3 +296,43 @@ def test_a_turn_without_a_conversation_does_not_open_the_database(database, cllm
     for arguments in (("Hello",), ("Hello", "--conversation")):
         done = cllm(*arguments).succeeded()
         assert "Warning" not in done.err
+
+
+@pytest.mark.parametrize("has_database", [True, False])
+def test_every_command_accepts_the_ids_that_a_server_lists(
+    request: pytest.FixtureRequest, settings, home, cllm, has_database
+):
+    settings()
+    if has_database:
+        request.getfixturevalue("database")
+    cllm("Hello", "--conversation", "files:cats").succeeded()
+    assert home.file("cats").exists()
+    cllm("More", "--conversation", "files:cats").succeeded()
+    for arguments in (
+        ("show", "files:cats"),
+        ("show", "files:cats", "--json"),
+        ("show", "files:cats", "--as-sent"),
+        ("tree", "files:cats"),
+        ("stats", "files:cats"),
+        ("branch", "files:cats", "--to", "files:dogs"),
+        ("diff", "files:cats", "files:dogs"),
+        ("undo", "files:cats", "--yes"),
+        ("regenerate", "files:cats"),
+        ("pin", "files:cats", "1"),
+        ("unpin", "files:cats", "1"),
+        ("rename", "files:cats", "Luna"),
+        ("archive", "files:cats"),
+        ("unarchive", "files:cats"),
+        ("export", "files:cats"),
+        ("move", "files:cats", "--to", "sqlite:other.db", "--copy"),
+        ("delete", "files:cats", "--yes"),
+    ):
+        cllm("conversations", *arguments).succeeded()
+    assert not home.file("cats").exists()
+    assert home.file("dogs").exists()
+    cllm("--show-conversation", "files:dogs").succeeded()
+    cllm("Hello", "--conversation", "files:dogs", "--raw").succeeded()
+    cllm("Hello", "--conversation", "files:dogs", "--read-only").succeeded()
+    missing = cllm("conversations", "show", "files:cats")
+    missing.failed_with_one_sentence("cats", "does not exist")
+    cllm("conversations", "show", "files:a.b").failed_with_one_sentence("not a valid")

@@ -23,6 +23,23 @@ class TestTurns:
         ]
         assert not home.conversations.exists()
 
+    def test_raw_reads_a_conversation_and_saves_nothing(self, provider, cllm, store):
+        where = ("--store", store, "--conversation", "demo")
+        assert "chat.completion" in cllm("Hello", *where, "--raw").succeeded().out
+        cllm("My cat is Luna.", *where).succeeded()
+        assert "chat.completion" in cllm("Who is my cat?", *where, "--raw").succeeded().out
+        assert provider.requests[-1].message_pairs[0] == ("user", "My cat is Luna.")
+        shown = cllm("conversations", "show", "demo", "--store", store).succeeded()
+        assert "Who is my cat?" not in shown.out
+
+    def test_doctor_checks_several_conversations(self, settings, cllm, store):
+        settings(server={"store": store})
+        for name in ("one", "two"):
+            cllm("Hello", "--store", store, "--conversation", name).succeeded()
+        checked = cllm("doctor")
+        assert "2 of 2 are readable" in checked.out
+        assert checked.code == 0
+
     def test_the_chat_and_the_command_share_a_conversation(self, provider, cllm, store):
         cllm("chat", "demo", "--store", store, stdin=b"One\nTwo\n/undo\n").succeeded()
         cllm("Three", "--store", store, "--conversation", "demo").succeeded()

@@ -23,7 +23,7 @@ from cllm.cli.inputs import (
     system_file_option,
     trust_option,
 )
-from cllm.core.conversation import is_valid_id
+from cllm.core.conversation import FILES_PREFIX, is_valid_id
 from cllm.core.errors import InvalidIdError, UsageError
 from cllm.core.message import AnyPart
 from cllm.settings.cllmfile import FILE_NAME
@@ -360,7 +360,9 @@ def _split_prompt_and_ref(
     prompt: str | None, conversation: str | None
 ) -> tuple[str | None, str | None]:
     """Without a prompt, a value of --conversation that is not a valid ID is the prompt."""
-    if conversation in (None, AUTOMATIC) or is_valid_id(conversation or ""):
+    if conversation in (None, AUTOMATIC) or is_valid_id(
+        (conversation or "").removeprefix(FILES_PREFIX)
+    ):
         return prompt, conversation
     if prompt is None:
         return conversation, AUTOMATIC

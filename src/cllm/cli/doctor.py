@@ -1,5 +1,6 @@
 """`cllm doctor`: prints one line per finding."""
 
+import asyncio
 import sys
 from collections.abc import Iterator
 
@@ -68,10 +69,15 @@ def _findings(*, fix: bool) -> Iterator[Finding]:
         yield from check_provider(settings, opener, model, reason=reason)
         for url in app.store_urls:
             yield from check_store(url, fix=fix, now=now())
-        listing = app.store.list_conversations(archive_filter="all", side=True, limit=sys.maxsize)
-        page = app.run(listing)
         histories = HistoryCheck(opener, model=model)
-        summaries = show_progress(page.items, "Checking conversations", total=len(page.items))
-        yield from histories.check(page, summaries, lambda ref: app.run(app.store.load(ref)))
+        # Connections belong to one event loop.
+        with asyncio.Runner() as runner:
+            listing = app.store.list_conversations(
+                archive_filter="all", side=True, limit=sys.maxsize
+            )
+            page = runner.run(listing)
+            summaries = show_progress(page.items, "Checking conversations", total=len(page.items))
+            yield from histories.check(page, summaries, lambda ref: runner.run(app.store.load(ref)))
+            runner.run(app.close())
     except CllmError as error:
         yield problem("store", str(error))

@@ -235,11 +235,24 @@ def _resolve_ref(app: App, options: AskOptions) -> str | None:
     if options.automatic:
         return None if app.settings.raw else new_conversation_id(now(), new_id())
     if app.settings.raw and not options.read_only and options.ref is not None:
-        try:
-            app.run(app.store.load(options.ref, tail=0))
-        except ConversationNotFoundError:
-            return None
+        return options.ref if _exists(app.settings, options.ref) else None
     return options.ref
+
+
+def _exists(settings: Settings, ref: str) -> bool:
+    """The stores are opened and closed here: connections belong to one event loop."""
+    app = App(settings, warn=output.warn)
+
+    async def find() -> bool:
+        try:
+            await app.store.load(ref, tail=0)
+        except ConversationNotFoundError:
+            return False
+        finally:
+            await app.close()
+        return True
+
+    return app.run(find())
 
 
 async def _run_turn(

@@ -380,6 +380,16 @@ def is_valid_id(ref: str) -> bool:
     return VALID_ID.fullmatch(ref) is not None
 
 
+FILES_PREFIX = "files:"
+"""Before the ID of a conversation file, as in the lists of a server."""
+
+
+def check_ref(ref: str) -> str:
+    """Check an ID or a name, which can have the prefix of conversation files."""
+    check_id(ref.removeprefix(FILES_PREFIX))
+    return ref
+
+
 def check_id(ref: str) -> str:
     if not is_valid_id(ref):
         raise InvalidIdError(ref)

@@ -7,7 +7,7 @@ from typing import Any, TypedDict, TypeVar
 import msgspec
 
 from cllm.app import new_conversation_id, new_id, now
-from cllm.core.conversation import check_id
+from cllm.core.conversation import check_ref as check_conversation_ref
 from cllm.core.errors import InvalidTextError
 from cllm.core.message import Message, plain_message
 from cllm.window.strategies import Strategy
@@ -71,7 +71,7 @@ def check_ref(ref: str | None) -> str:
         return new_conversation_id(now(), new_id())
     if not isinstance(ref, str):
         raise TypeError(f"The ID of a conversation must be a string, not {ref!r}.")
-    return check_id(ref)
+    return check_conversation_ref(ref)
 
 
 def check_choice(name: str, value: T, choices: tuple[T, ...]) -> T:

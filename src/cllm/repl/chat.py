@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from cllm.app import App, new_conversation_id, new_id, now
-from cllm.core.conversation import CHAT_SOURCE, StoredConversation, Turn, check_id
+from cllm.core.conversation import CHAT_SOURCE, StoredConversation, Turn, check_id, check_ref
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Message, Text, plain_message
 from cllm.core.notice import Notice
@@ -119,7 +119,7 @@ class Chat:
     async def open_or_start(self, ref: str) -> tuple[Notice, ...]:
         named = self.named_model
         try:
-            notices = await self.open(check_id(ref), prompt=self.app.settings.system)
+            notices = await self.open(check_ref(ref), prompt=self.app.settings.system)
         except ConversationNotFoundError:
             self._switch_to(ref, None)
             notices = ()

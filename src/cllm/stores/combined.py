@@ -83,6 +83,9 @@ class CombinedStore:
         **options: Any,
     ) -> Lease:
         async def begin(store: Store) -> Lease:
+            if store is not self.own:
+                # A read waits less for a locked file than a write.
+                await store.summary(ref, owner=options.get("owner", LOCAL_OWNER))
             lease = await store.begin_turn(ref, start, **options)
             self._leases[lease.turn.id] = store
             return lease
@@ -281,7 +284,8 @@ class CombinedStore:
             failure = error
         try:
             result = await operation(self._other())
-        except ConversationNotFoundError:
+        except (ConversationNotFoundError, InvalidIdError):
+            # Only a folder of files knows the prefix `files:`.
             raise failure from None
         except CllmError as error:
             if not _is_unavailable(error):

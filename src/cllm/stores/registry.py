@@ -38,15 +38,18 @@ def _open_postgresql(location: str, clock: Clock, _cache: Path | None) -> Store:
     return PostgresStore(f"postgresql:{location}", clock=clock)
 
 
-def _open_sqlite(location: str, clock: Clock, _cache: Path | None) -> Store:
+def _open_sqlite(
+    location: str, clock: Clock, _cache: Path | None, read_seconds: float | None = None
+) -> Store:
     from cllm.stores.sqlite.store import SqliteStore, parse_location  # noqa: PLC0415
 
     path, synchronous = parse_location(location)
-    return SqliteStore(path, clock=clock, synchronous=synchronous)
+    return SqliteStore(path, clock=clock, synchronous=synchronous, read_seconds=read_seconds)
 
 
 SCHEME_ALIASES = {"postgres": "postgresql", "postgresql+asyncpg": "postgresql"}
 PATH_SCHEMES = ("json", "sqlite")
+LOCKED_SECONDS = 1.0
 SYNCHRONOUS_SCHEMES = ("json", "memory")
 SCHEMES: dict[str, Callable[[str, Clock, Path | None], Store]] = {
     "json": _open_json,
@@ -70,6 +73,14 @@ def open_store(url: str, *, clock: Clock, cache: Path | None = None) -> Store:
             f"{last}; for example sqlite:cats.db."
         )
     return opener(location, clock, cache)
+
+
+def open_other_store(url: str, *, clock: Clock, cache: Path | None) -> Store:
+    """A store whose conversations are shown with others: reads hardly wait for a locked file."""
+    scheme, _, location = url.partition(":")
+    if scheme == "sqlite":
+        return _open_sqlite(location, clock, cache, read_seconds=LOCKED_SECONDS)
+    return open_store(url, clock=clock, cache=cache)
 
 
 def open_file_store(url: str, *, clock: Clock, cache: Path | None, offload: "Offload") -> Store:

@@ -1,10 +1,13 @@
+import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from tests.sqlite_template import write_database
 
-from cllm.core.errors import SettingsError
+from cllm.core.errors import SettingsError, StoreUnavailableError
 from cllm.core.ports import NewConversation
+from cllm.stores import registry
 from cllm.stores.json.store import JsonFileStore
 from cllm.stores.memory import MemoryStore
 from cllm.stores.registry import is_synchronous, open_store, redact_password
@@ -60,3 +63,22 @@ async def test_the_index_of_files_is_in_the_cache_folder(tmp_path: Path):
     await store.list_family("demo")
     await store.close()
     assert len(list((tmp_path / "cache" / "paths").iterdir())) == 1
+
+
+async def test_reads_of_the_other_store_do_not_wait_for_a_locked_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The usual wait would be 30 seconds."""
+    monkeypatch.setattr(registry, "LOCKED_SECONDS", 0.0)
+    path = tmp_path / "a.db"
+    write_database(path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute("DELETE FROM conversations")
+    store = registry.open_other_store(f"sqlite:{path}", clock=now, cache=None)
+    with pytest.raises(StoreUnavailableError, match="is locked by another program"):
+        await store.list_conversations()
+    connection.close()
+    assert (await store.list_conversations()).items == ()
+    await store.close()
+    assert isinstance(registry.open_other_store("memory:", clock=now, cache=None), MemoryStore)

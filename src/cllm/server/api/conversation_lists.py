@@ -114,7 +114,10 @@ async def search_page(request: ApiRequest, query: SearchQuery) -> Hits:
 async def read_stores(
     refs: tuple[StoreRef, ...], read: Callable[[StoreRef], Awaitable[T]]
 ) -> tuple[list[T], tuple[Notice, ...]]:
-    """Return the results. Unreadable files are a notice, unless only files are requested."""
+    """Return the results of all stores.
+
+    Unreadable files are a notice, unless only files are requested.
+    """
     results = [await read(refs[0])]
     try:
         results += [await read(ref) for ref in refs[1:]]

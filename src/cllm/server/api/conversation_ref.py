@@ -10,13 +10,13 @@ from pathlib import PurePath
 import msgspec
 from starlette.responses import Response
 
-from cllm.core.conversation import LOCAL_OWNER, check_id
+from cllm.core.conversation import FILES_PREFIX, LOCAL_OWNER, check_id
 from cllm.core.errors import ConversationNotFoundError, InvalidIdError
 from cllm.core.notice import Notice
 from cllm.core.ports import ImportedFields, ImportingStore, Store
 from cllm.server.http.errors import ApiError
 from cllm.server.state import ApiRequest, ServerState
-from cllm.server.turns.headers import FILES_PREFIX, NOTICE, UUID
+from cllm.server.turns.headers import NOTICE, UUID
 from cllm.server.turns.task import encode_notices
 from cllm.wire.responses.ids import read_conversation_id
 

@@ -36,7 +36,7 @@ class UsageListView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def get_usage(request: ApiRequest) -> Response:
-    """GET /v1/usage."""
+    """GET /v1/usage: of the stores that lists contain."""
     query = read_query(request, UsageQuery)
     sums, notices = await read_usage(
         request,

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 from starlette.datastructures import Headers
 
-from cllm.core.conversation import is_valid_id
+from cllm.core.conversation import FILES_PREFIX, is_valid_id
 from cllm.core.notice import Notice
 from cllm.core.secret import CallersKey, Secret
 from cllm.server.http.errors import ApiError
@@ -31,7 +31,6 @@ UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | 
 LIKE_UUID = re.compile(r"[0-9a-f]+(-[0-9a-f]+){4}", re.IGNORECASE | re.ASCII)
 """A UUID with a typing error is not a name."""
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
-FILES_PREFIX = "files:"
 MAX_KEY_LENGTH = 255
 RETRY_COUNT = re.compile(r"[0-9]{1,3}", re.ASCII)
 OAUTH_PREFIX = "sk-ant-oat"

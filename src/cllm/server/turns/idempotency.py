@@ -12,12 +12,12 @@ from datetime import timedelta
 import msgspec
 from msgspec.structs import replace
 
-from cllm.core.conversation import StoredConversation, Turn
+from cllm.core.conversation import FILES_PREFIX, StoredConversation, Turn
 from cllm.core.errors import ConversationNotFoundError, RequestInFlightError, StoreError
 from cllm.core.ports import KeptResponse, RequestClaim, RequestKey, ServerStore
 from cllm.engine.recorder import finish_despite_cancel
 from cllm.server.state import ServerState
-from cllm.server.turns.headers import CONVERSATION, FILES_PREFIX, TURN
+from cllm.server.turns.headers import CONVERSATION, TURN
 from cllm.server.turns.prepare import PreparedTurn
 
 CLAIM_SECONDS = 60.0

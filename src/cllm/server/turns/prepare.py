@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 from starlette.datastructures import Headers
 
-from cllm.core.conversation import StoredConversation, Turn
+from cllm.core.conversation import FILES_PREFIX, StoredConversation, Turn
 from cllm.core.errors import ConversationNotFoundError, ModelNotFoundError
 from cllm.core.message import Message
 from cllm.core.notice import Notice, NoticeCollector
@@ -38,7 +38,6 @@ from cllm.server.state import Caller, ServerState
 from cllm.server.turns.headers import (
     CALLERS_KEY,
     CONVERSATION,
-    FILES_PREFIX,
     FIND_CONVERSATION,
     PROVIDER,
     ContinueConversation,

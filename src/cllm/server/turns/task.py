@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
-from cllm.core.conversation import CANCELLATION
+from cllm.core.conversation import CANCELLATION, FILES_PREFIX
 from cllm.core.errors import CllmError, ConversationBusyError, ErrorReport
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.ports import CallRecord, Lease
@@ -34,7 +34,7 @@ from cllm.server.http.errors import JSON, UNEXPECTED, ApiError, report_error
 from cllm.server.http.request_log import RequestRecord
 from cllm.server.state import ServerState
 from cllm.server.turns.event_log import EventLog, EventQueue, number_event
-from cllm.server.turns.headers import CONVERSATION, FILES_PREFIX, NOTICE, TURN
+from cllm.server.turns.headers import CONVERSATION, NOTICE, TURN
 from cllm.server.turns.idempotency import Claim
 from cllm.server.turns.prepare import PreparedTurn, select_engine
 from cllm.server.turns.registry import turn_key

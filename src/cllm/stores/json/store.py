@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, ClassVar, Concatenate, ParamSpec, Protocol, Ty
 
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary, Turn, check_id
+from cllm.core.conversation import (
+    FILES_PREFIX,
+    LOCAL_OWNER,
+    StoredConversation,
+    Summary,
+    Turn,
+    check_id,
+)
 from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
@@ -68,7 +75,7 @@ class _LeaseEntry(msgspec.Struct, frozen=True):
 
 
 class JsonFileStore(ScannedLists, EditingStore):
-    """A folder of conversation files, all of the owner `local`.
+    """A folder of conversation files, all of the owner `local`. A ref can start with `files:`.
 
     `patience`: the seconds that an edit waits for a running turn. `cache`: the user's cache folder
     of cllm, for the indexes of the files; None: path digests are in memory, and a search reads all
@@ -334,7 +341,7 @@ class JsonFileStore(ScannedLists, EditingStore):
                 f"A folder of JSON files stores only conversations of the owner '{LOCAL_OWNER}', "
                 f"not of '{owner}'; use a database for several owners."
             )
-        key = check_id(ref)
+        key = check_id(ref.removeprefix(FILES_PREFIX))
         if self._folder.has(key):
             raise ConversationExistsError(key)
         return key
@@ -377,7 +384,7 @@ class JsonFileStore(ScannedLists, EditingStore):
 
 
 def _check_owner(ref: str, owner: str) -> str:
-    check_id(ref)
+    key = check_id(ref.removeprefix(FILES_PREFIX))
     if owner != LOCAL_OWNER:
         raise ConversationNotFoundError(ref)
-    return ref
+    return key

@@ -193,7 +193,9 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         lease_seconds: float = LEASE_SECONDS,
         patience: float = PATIENCE,
         busy_seconds: float = BUSY_SECONDS,
+        read_seconds: float | None = None,
     ) -> None:
+        """`busy_seconds`: how long to wait for a locked file; `read_seconds`: to read it."""
         self._cache = TurnCache()
         self._file = SqliteFile(
             Path(path),
@@ -203,7 +205,11 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
             on_begin=self._cache.check_version,
             on_reset=self._cache.clear,
         )
-        self._reader = SqliteFile(Path(path), synchronous=synchronous, busy_seconds=busy_seconds)
+        self._reader = SqliteFile(
+            Path(path),
+            synchronous=synchronous,
+            busy_seconds=busy_seconds if read_seconds is None else read_seconds,
+        )
         self._process = ProcessLock(Path(path))
         self._clock = clock
         self._lease_seconds = lease_seconds

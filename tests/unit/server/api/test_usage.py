@@ -5,6 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.server_app import open_server_app
 
+from cllm.core.conversation import StoredConversation, Turn
+from cllm.core.message import plain_message
 from cllm.core.ports import CallRecord
 from cllm.core.reply import Usage
 
@@ -62,3 +64,44 @@ async def test_an_invalid_parameter_is_named(server, query, param):
     response = await server("GET", f"/v1/usage?{query}")
 
     assert (response.status_code, response.json()["error"]["param"]) == (422, param)
+
+
+@pytest.fixture
+async def combined(tmp_path):
+    """A server on loopback without keys, which also lists the conversation files."""
+    async with open_server_app(tmp_path, "server: {store: 'memory:'}", store=None) as server:
+        call = CallRecord(model="a", usage=Usage(input=10), cost=0.5, ended_at=DAY)
+        await server.state.store.count_call(call)
+        yield server
+
+
+async def test_usage_includes_the_conversation_files_that_lists_contain(combined):
+    turn = Turn(
+        id="t1",
+        place="t1",
+        state="complete",
+        messages=(plain_message("user", "Hello"),),
+        started_at=DAY,
+        ended_at=DAY,
+        model="a",
+        usage=Usage(input=5),
+        cost=0.25,
+    )
+    conversation = StoredConversation(id="cats", created_at=DAY, updated_at=DAY, turns=(turn,))
+    await combined.state.files.add(conversation)
+
+    by_model = await combined.get("/v1/usage?by=model")
+
+    assert {one["key"]: one["calls"] for one in by_model["usage"]} == {"a": 2}
+    assert by_model["total"]["cost"] == 0.75
+    assert by_model["total"]["total_tokens"] == 15
+
+
+async def test_unreadable_files_are_a_notice(combined, tmp_path):
+    (tmp_path / "home/.cllm/conversations").write_text("not a folder", encoding="utf-8")
+
+    response = await combined("GET", "/v1/usage")
+
+    assert response.status_code == 200
+    assert response.json()["total"]["calls"] == 1
+    assert "store_unavailable" in response.headers["X-CLLM-Notice"]
