@@ -39,8 +39,8 @@ def test_an_automatic_conversation_has_a_new_id_unless_raw(open_app):
     assert _resolve_ref(open_app(raw_response=True), options(automatic=True)) is None
 
 
-def test_raw_does_not_create_a_conversation(open_app):
-    app = open_app(raw_response=True)
+def test_raw_does_not_create_a_conversation(open_app, tmp_path):
+    app = open_app(raw_response=True, store=f"json:{tmp_path / 'conversations'}")
     assert _resolve_ref(app, options(ref="cats")) is None
 
     app.run(app.store.create(NewConversation(id="cats")))
