@@ -4,10 +4,11 @@ import re
 
 import msgspec
 
-from cllm.core.conversation import StoredConversation, Turn
+from cllm.core.conversation import StoredConversation
 from cllm.core.errors import UsageError
 from cllm.core.message import Message
 from cllm.core.ports import Store
+from cllm.engine.conversation_tree import number_variants
 
 VARIANT = re.compile(r"(?P<ref>.+)@(?P<first>\d{1,9})\.(?P<number>\d{1,9})")
 
@@ -18,23 +19,6 @@ class MessagePath(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     conversation: StoredConversation
     messages: tuple[Message, ...]
-
-
-def number_variants(conversation: StoredConversation) -> dict[tuple[int, int], Turn]:
-    """The variants by the number of their turn's first message, and their number there."""
-    starts: dict[str, int] = {}
-    first = conversation.first_sequence
-    for turn in conversation.turns:
-        starts.setdefault(turn.place, first)
-        first += len(turn.messages)
-    counts: dict[int, int] = {}
-    variants: dict[tuple[int, int], Turn] = {}
-    for turn in conversation.variants:
-        start = starts.get(turn.place)
-        if start is not None:
-            counts[start] = counts.get(start, 0) + 1
-            variants[start, counts[start]] = turn
-    return dict(sorted(variants.items()))
 
 
 async def load_path(store: Store, name: str) -> MessagePath:

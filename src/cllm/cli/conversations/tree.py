@@ -1,19 +1,26 @@
 """`cllm conversations tree`: branches and variants as a tree."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import click
-import msgspec
 
 from cllm.app import App
 from cllm.cli import completion, output
-from cllm.cli.conversations.paths import number_variants
 from cllm.cli.conversations.views import summary_fields
 from cllm.cli.inputs import HelpCommand, json_option, store_options
 from cllm.cli.trust import open_app
-from cllm.core.conversation import StoredConversation, Summary
+from cllm.core.conversation import Summary
+from cllm.engine.conversation_tree import (
+    TreeNode,
+    TreeVariant,
+    build_node,
+    find_children,
+    find_root,
+    has_parent,
+    list_descendants,
+)
 from cllm.settings.load import CommandLine
 from cllm.terminal import cut_cells, local_time, one_line, pluralize
 
@@ -24,23 +31,6 @@ the command prints every conversation that has branches. A variant such as cats@
 variant of the turn that starts with message 3; `diff` accepts it."""
 EXAMPLES = ("cllm conversations tree cats", "cllm conversations tree")
 MIDDLE, LAST, LINE, SPACE = "├─ ", "└─ ", "│  ", "   "
-
-
-class TreeVariant(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn off the default path; `text` is the start of its reply."""
-
-    label: str
-    sequence_number: int
-    turn_id: str
-    model: str | None
-    state: str
-    text: str
-
-
-class TreeNode(msgspec.Struct, frozen=True, kw_only=True):
-    summary: Summary
-    variants: tuple[TreeVariant, ...] = ()
-    branches: tuple["TreeNode", ...] = ()
 
 
 @click.command(cls=HelpCommand, name="tree", help=HELP, examples=EXAMPLES)
@@ -66,84 +56,14 @@ async def _read_trees(app: App, ref: str | None) -> list[TreeNode]:
     summaries = {summary.id: summary for summary in page.items}
     children = find_children(summaries)
     if ref is None:
-        roots = [one for one in summaries.values() if not _has_parent(one, summaries)]
-        return [_build_node(root, children, {}) for root in roots if root.id in children]
+        roots = [one for one in summaries.values() if not has_parent(one, summaries)]
+        return [build_node(root, children, {}) for root in roots if root.id in children]
     chosen = await app.store.summary(ref)
     summaries.setdefault(chosen.id, chosen)
     root = find_root(chosen, summaries)
-    family = list(_list_family(root, children, set()))
+    family = list(list_descendants(root, children, set()))
     loaded = {one.id: await app.store.load(one.id) for one in family}
-    return [_build_node(root, children, loaded)]
-
-
-def find_children(summaries: Mapping[str, Summary]) -> dict[str, list[Summary]]:
-    """The branches of each conversation, by the message where they start."""
-    children: dict[str, list[Summary]] = {}
-    for summary in summaries.values():
-        if summary.parent is not None and _has_parent(summary, summaries):
-            children.setdefault(summary.parent.conversation, []).append(summary)
-    for branches in children.values():
-        branches.sort(key=lambda one: (one.parent and one.parent.sequence, one.created_at))
-    return children
-
-
-def find_root(summary: Summary, summaries: Mapping[str, Summary]) -> Summary:
-    """The first ancestor that exists; a circle of parents ends the search."""
-    seen = {summary.id}
-    while summary.parent is not None and _has_parent(summary, summaries):
-        parent = summaries[summary.parent.conversation]
-        if parent.id in seen:
-            break
-        seen.add(parent.id)
-        summary = parent
-    return summary
-
-
-def _has_parent(summary: Summary, summaries: Mapping[str, Summary]) -> bool:
-    return summary.parent is not None and summary.parent.conversation in summaries
-
-
-def _list_family(
-    summary: Summary, children: Mapping[str, Sequence[Summary]], seen: set[str]
-) -> Iterator[Summary]:
-    if summary.id in seen:
-        return
-    seen.add(summary.id)
-    yield summary
-    for child in children.get(summary.id, ()):
-        yield from _list_family(child, children, seen)
-
-
-def _build_node(
-    summary: Summary,
-    children: Mapping[str, Sequence[Summary]],
-    loaded: Mapping[str, StoredConversation],
-    above: frozenset[str] = frozenset(),
-) -> TreeNode:
-    here = above | {summary.id}
-    conversation = loaded.get(summary.id)
-    return TreeNode(
-        summary=summary,
-        variants=() if conversation is None else tuple(_list_variants(conversation)),
-        branches=tuple(
-            _build_node(child, children, loaded, here)
-            for child in children.get(summary.id, ())
-            if child.id not in here
-        ),
-    )
-
-
-def _list_variants(conversation: StoredConversation) -> Iterator[TreeVariant]:
-    for (first, number), turn in number_variants(conversation).items():
-        replies = [message.text for message in turn.messages if message.role == "assistant"]
-        yield TreeVariant(
-            label=f"{conversation.ref}@{first}.{number}",
-            sequence_number=first,
-            turn_id=turn.id,
-            model=turn.model,
-            state=turn.state,
-            text=" ".join(replies),
-        )
+    return [build_node(root, children, loaded)]
 
 
 def tree_lines(node: TreeNode, *, selected: str | None = None) -> Iterator[str]:
@@ -152,9 +72,7 @@ def tree_lines(node: TreeNode, *, selected: str | None = None) -> Iterator[str]:
 
 
 def _inner_lines(node: TreeNode, indent: str, selected: str | None) -> Iterator[str]:
-    """Variants and branches in the order of the messages where they start."""
-    inner: list[TreeVariant | TreeNode] = [*node.variants, *node.branches]
-    inner.sort(key=_position)
+    inner = node.inner
     for index, one in enumerate(inner):
         is_last = index == len(inner) - 1
         head = indent + (LAST if is_last else MIDDLE)
@@ -166,12 +84,6 @@ def _inner_lines(node: TreeNode, indent: str, selected: str | None) -> Iterator[
         start = "" if parent is None else f"  {_start_text(parent.kind, parent.sequence)}"
         yield f"{head}{_conversation_text(one.summary, selected, start)}"
         yield from _inner_lines(one, indent + (SPACE if is_last else LINE), selected)
-
-
-def _position(one: TreeVariant | TreeNode) -> int:
-    if isinstance(one, TreeVariant):
-        return one.sequence_number
-    return 0 if one.summary.parent is None else one.summary.parent.sequence
 
 
 def _start_text(kind: str, sequence: int) -> str:

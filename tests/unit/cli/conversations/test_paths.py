@@ -4,10 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cllm.cli.conversations.paths import load_path, number_variants
+from cllm.cli.conversations.paths import load_path
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.errors import UsageError
 from cllm.core.message import plain_message
+from cllm.engine.conversation_tree import number_variants
 from cllm.stores.memory import MemoryStore
 
 THEN = datetime(2026, 1, 1, tzinfo=UTC)

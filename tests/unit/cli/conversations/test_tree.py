@@ -2,14 +2,9 @@
 
 from datetime import UTC, datetime
 
-from cllm.cli.conversations.tree import (
-    TreeNode,
-    TreeVariant,
-    find_children,
-    find_root,
-    tree_lines,
-)
+from cllm.cli.conversations.tree import tree_lines
 from cllm.core.conversation import Branch, Summary
+from cllm.engine.conversation_tree import TreeNode, TreeVariant
 
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -17,22 +12,6 @@ THEN = datetime(2026, 1, 1, tzinfo=UTC)
 def make_summary(name: str, parent: str | None = None, sequence: int = 2, kind="branch") -> Summary:
     branch = None if parent is None else Branch(conversation=parent, sequence=sequence, kind=kind)
     return Summary(id=name, created_at=THEN, updated_at=THEN, message_count=4, parent=branch)
-
-
-def test_the_root_is_the_first_ancestor_that_exists():
-    summaries = {
-        one.id: one
-        for one in (make_summary("b", "a"), make_summary("c", "b"), make_summary("d", "c"))
-    }
-
-    assert find_root(summaries["d"], summaries).id == "b"
-    assert [one.id for one in find_children(summaries)["b"]] == ["c"]
-
-
-def test_a_circle_of_parents_ends():
-    summaries = {one.id: one for one in (make_summary("a", "b"), make_summary("b", "a"))}
-
-    assert find_root(summaries["a"], summaries).id == "b"
 
 
 def test_the_lines_are_in_the_order_of_the_messages():
