@@ -38,7 +38,11 @@ def test_pages_are_loaded_while_scrolling_and_grouped_by_local_days(page: Page):
 
     expect(page.locator("#rows .next")).to_have_count(0)
     expect(page.locator("#rows .day").last).to_have_text("5 March 2025")
-    expect(page.locator(f".row[data-id='{LATE.id}'] time")).to_have_text("00:30")
+    row = page.locator(f".row[data-id='{LATE.id}']")
+    expect(row.locator("time")).to_have_text("00:30")
+    expect(row.locator(".line")).to_have_text("It depends.")
+    expect(row.locator(".tokens")).to_contain_text("1.2k")
+    expect(row.locator(".cost")).to_have_text("$0.25")
     ids = rows.evaluate_all("rows => rows.map((row) => row.dataset.id)")
     assert len(set(ids)) == COUNT
 
@@ -70,10 +74,11 @@ def test_a_search_shows_matches_while_typing_and_survives_reload_and_back(page: 
     page.keyboard.press("/")
     expect(page.locator("#q")).to_be_focused()
 
-    page.keyboard.type("needle")
+    page.keyboard.type("need")
 
     hit = page.locator(".row.hit")
     expect(hit).to_have_count(1)
+    page.keyboard.type("le")
     expect(hit.locator("b")).to_have_text("needle")
     expect(page).to_have_url(re.compile(r"/search\?q=needle$"))
     expect(page.locator("#list-status")).to_have_text("1 message")
@@ -150,6 +155,12 @@ def test_a_changed_conversation_moves_to_the_start_and_an_archived_one_disappear
     page.select_option("[name=archive_filter]", "archived")
     expect(page.locator(f".row[data-id='{conversation}']")).to_have_count(1)
     expect(page).to_have_url(re.compile(r"/\?archive_filter=archived$"))
+    page.go_back()
+    expect(page.locator(".row")).to_have_count(count)
+    page.get_by_text("Shell", exact=True).click()
+    expect(page.locator(".empty h2")).to_have_text("No conversation matches the filters")
+    page.get_by_text("Show all conversations").click()
+    expect(page.locator(".row")).to_have_count(count)
     server("PATCH", f"/v1/conversations/{conversation}", {"archived": False})
 
 

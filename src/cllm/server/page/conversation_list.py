@@ -1,12 +1,10 @@
 """The list column: search field, filters and rows."""
 
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from html import escape, unescape
 from itertools import groupby
-from typing import Any, Literal
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import msgspec
 from markupsafe import Markup
@@ -14,54 +12,28 @@ from markupsafe import Markup
 from cllm.core.conversation import Summary
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.notice import Notice
-from cllm.core.ports import ArchiveFilter, Hit, Hits
-from cllm.server.api.conversation_lists import list_page, publish_summary, search_page
-from cllm.server.api.conversation_ref import find_conversation
-from cllm.server.http.parameters import Count, ListQuery, SearchQuery, read_query
-from cllm.server.page.figures import format_day, format_time
+from cllm.core.ports import Hit, Hits, Origin, Overview
+from cllm.server.api.conversation_lists import (
+    find_stores,
+    list_page,
+    publish_summary,
+    search_page,
+)
+from cllm.server.api.conversation_ref import StoreRef, find_conversation
+from cllm.server.http.parameters import ListQuery, SearchQuery
+from cllm.server.page.empty_list import describe_empty_list
+from cllm.server.page.figures import UNKNOWN, format_cost, format_day, format_time, format_tokens
 from cllm.server.page.layout import EMPTY, render
+from cllm.server.page.selection import ARCHIVE_FILTERS, DAYS, EVERYTHING, ORIGINS, Selection
 from cllm.server.page.texts import TEXTS
 from cllm.server.state import ApiRequest
-from cllm.stores.pagination import matches_filter
 
 PAGE_SIZE = 100
+MAX_FILTERED_HITS = 200
+"""The best matches of a search that are compared with the filters."""
 MAX_BEFORE_MATCH = 16
-FIRST_COMMANDS = ('cllm "Explain this error" < error.log', "cllm chat", "cllm demo")
-SOURCES = ("", "shell", "chat", "api")
-DAYS = ("", "1", "7", "30", "365")
-ARCHIVE_FILTERS = ("active", "archived", "all")
-
-
-class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """The query of `/` and `/search`. An empty value selects everything, as a form sends it."""
-
-    q: str = ""
-    archive_filter: ArchiveFilter = "active"
-    source: Literal["", "shell", "chat", "api"] = ""
-    model: str = ""
-    days: Literal["", "1", "7", "30", "365"] = ""
-    cursor: str = ""
-    offset: Count = 0
-
-    @property
-    def is_filtered(self) -> bool:
-        return bool(self.source or self.model or self.days or self.archive_filter != "active")
-
-    @property
-    def filter_count(self) -> int:
-        """The number of filters in the folded part of the form."""
-        return sum((self.archive_filter != "active", bool(self.model), bool(self.days)))
-
-    def url(self, **changes: Any) -> str:
-        """Return the path and query of this selection, with other values."""
-        values = msgspec.structs.asdict(msgspec.structs.replace(self, **changes))
-        defaults = msgspec.structs.asdict(EVERYTHING)
-        query = urlencode({key: value for key, value in values.items() if value != defaults[key]})
-        path = "/search" if values["q"] else "/"
-        return f"{path}?{query}" if query else path
-
-
-EVERYTHING = Selection()
+MAX_LENGTH = 200
+NO_OVERVIEW = Overview()
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +50,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     clock: str
     tokens: str = ""
     cost: str = ""
-    state: str = "complete"
+    state: str | None = None
     model: str = ""
     is_hit: bool = False
 
@@ -90,24 +62,11 @@ class Day(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
 
 
-class Empty(msgspec.Struct, frozen=True, kw_only=True):
-    """What an empty list shows: why, and the commands that would fill it."""
-
-    title: str
-    text: str
-    commands: tuple[str, ...]
-    reset_url: str | None = None
-
-
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
     days: tuple[Day, ...]
     next_url: str | None = None
     status: str = ""
     notices: tuple[Notice, ...] = ()
-
-
-def read_selection(request: ApiRequest) -> Selection:
-    return read_query(request, Selection)
 
 
 async def render_list(request: ApiRequest, selection: Selection = EVERYTHING) -> Markup:
@@ -116,7 +75,7 @@ async def render_list(request: ApiRequest, selection: Selection = EVERYTHING) ->
         "list.html",
         rows=await render_rows(request, selection),
         selection=selection,
-        sources=SOURCES,
+        origins=ORIGINS,
         days=DAYS,
         archive_filters=ARCHIVE_FILTERS,
     )
@@ -126,47 +85,8 @@ async def render_rows(request: ApiRequest, selection: Selection = EVERYTHING) ->
     """Return one page of rows, and the link to the next page."""
     rows = await (_search if selection.q.strip() else _list)(request, selection)
     is_empty = not (rows.days or selection.cursor or selection.offset)
-    empty = _describe_empty(selection, str(request.base_url).rstrip("/"))
+    empty = describe_empty_list(selection, str(request.base_url).rstrip("/"))
     return render("rows.html", page=rows, is_empty=is_empty, empty=empty)
-
-
-def _describe_empty(selection: Selection, address: str) -> Empty:
-    if selection.q:
-        word = shlex.quote(selection.q)
-        return Empty(
-            title=TEXTS["empty_search_title"],
-            text=TEXTS["empty_search_text"],
-            commands=(
-                f"cllm search {word}",
-                f"cllm conversations search --archived {word}",
-                f"cllm {word}",
-            ),
-            reset_url=selection.url(q=""),
-        )
-    if selection.archive_filter == "archived":
-        return Empty(
-            title=TEXTS["empty_archive_title"],
-            text=TEXTS["empty_archive_text"],
-            commands=(
-                "cllm conversations list",
-                "cllm conversations archive ID",
-                "cllm conversations unarchive ID",
-            ),
-            reset_url="/",
-        )
-    if selection.is_filtered:
-        return Empty(
-            title=TEXTS["empty_filter_title"],
-            text=TEXTS["empty_filter_text"],
-            commands=FIRST_COMMANDS,
-            reset_url="/",
-        )
-    client = f"OPENAI_BASE_URL={address}/v1 python app.py"
-    return Empty(
-        title=TEXTS["empty_title"],
-        text=TEXTS["empty_text"],
-        commands=(*FIRST_COMMANDS[:2], client),
-    )
 
 
 async def render_row(request: ApiRequest, selection: Selection) -> Markup:
@@ -176,31 +96,61 @@ async def render_row(request: ApiRequest, selection: Selection) -> Markup:
         summary = await ref.store.summary(ref.id, owner=ref.owner)
     except ConversationNotFoundError:
         return EMPTY
-    if not matches_filter(summary, selection.archive_filter):
+    if not _is_selected(summary, ref, request, selection):
         return EMPTY
-    return render("row.html", row=_build_row(publish_summary(summary, ref.prefix)))
+    overviews = await ref.store.read_overviews([summary.id], owner=ref.owner)
+    overview = overviews.get(summary.id, NO_OVERVIEW)
+    return render("row.html", row=_build_row(publish_summary(summary, ref.prefix), overview))
+
+
+def _is_selected(
+    summary: Summary, ref: StoreRef, request: ApiRequest, selection: Selection
+) -> bool:
+    unnamed: Origin = "shell" if ref.store is request.server.files else "client"
+    return selection.includes(summary, unnamed=unnamed, now=request.server.clock())
 
 
 async def _list(request: ApiRequest, selection: Selection) -> Rows:
+    since = selection.since(request.server.clock())
     query = ListQuery(
         limit=PAGE_SIZE,
         archive_filter=selection.archive_filter,
+        origin=selection.origin or None,
+        model=selection.model or None,
+        since=None if since is None else since.isoformat(),
         cursor=selection.cursor or None,
     )
     page, _ = await list_page(request, query)
+    overviews = await _read_overviews(request, page.items)
+    rows = [_build_row(item, overviews.get(item.id, NO_OVERVIEW)) for item in page.items]
     following = page.next_cursor
     return Rows(
-        days=tuple(_group_by_day([_build_row(item) for item in page.items])),
+        days=tuple(_group_by_day(rows)),
         next_url=None if following is None else selection.url(cursor=following),
         notices=page.notices,
     )
 
 
+async def _read_overviews(request: ApiRequest, items: Sequence[Summary]) -> Mapping[str, Overview]:
+    """Return the overviews by public ID."""
+    overviews: dict[str, Overview] = {}
+    rest = [item.id for item in items]
+    # The store without a prefix is the first; every ID starts with its prefix.
+    for ref in reversed(find_stores(None, request)):
+        own = [one.removeprefix(ref.prefix) for one in rest if one.startswith(ref.prefix)]
+        rest = [one for one in rest if not one.startswith(ref.prefix)]
+        if own:
+            found = await ref.store.read_overviews(own, owner=ref.owner)
+            overviews |= {f"{ref.prefix}{own_id}": value for own_id, value in found.items()}
+    return overviews
+
+
 async def _search(request: ApiRequest, selection: Selection) -> Rows:
+    is_filtered = selection.has_conversation_filter
     query = SearchQuery(
-        q=selection.q,
-        limit=PAGE_SIZE,
-        offset=selection.offset,
+        q=selection.words,
+        limit=MAX_FILTERED_HITS if is_filtered else PAGE_SIZE,
+        offset=0 if is_filtered else selection.offset,
         archive_filter=selection.archive_filter,
     )
     try:
@@ -208,6 +158,8 @@ async def _search(request: ApiRequest, selection: Selection) -> Rows:
     except UsageError:
         # While a person types, the query may have no word yet.
         return Rows(days=())
+    if is_filtered:
+        hits = await _filter_hits(hits, request, selection)
     end = selection.offset + len(hits.items)
     rows = tuple(map(_build_hit_row, hits.items))
     return Rows(
@@ -216,6 +168,23 @@ async def _search(request: ApiRequest, selection: Selection) -> Rows:
         status=_count_messages(hits) if rows else "",
         notices=hits.notices,
     )
+
+
+async def _filter_hits(hits: Hits, request: ApiRequest, selection: Selection) -> Hits:
+    """Return the hits in conversations that the filters select."""
+    selected: dict[str, bool] = {}
+    for public_id in dict.fromkeys(hit.conversation for hit in hits.items):
+        refs = reversed(find_stores(None, request))
+        ref = next(ref for ref in refs if public_id.startswith(ref.prefix))
+        try:
+            own_id = public_id.removeprefix(ref.prefix)
+            summary = await ref.store.summary(own_id, owner=ref.owner)
+        except ConversationNotFoundError:
+            selected[public_id] = False
+        else:
+            selected[public_id] = _is_selected(summary, ref, request, selection)
+    items = tuple(hit for hit in hits.items if selected[hit.conversation])
+    return msgspec.structs.replace(hits, items=items, total=len(items), more=False)
 
 
 def _count_messages(hits: Hits) -> str:
@@ -229,25 +198,33 @@ def _group_by_day(rows: Sequence[Row]) -> Iterator[Day]:
         yield Day(label=label, rows=tuple(group))
 
 
-def _build_row(summary: Summary) -> Row:
+def _build_row(summary: Summary, overview: Overview) -> Row:
     return Row(
         id=summary.id,
         href=conversation_url(summary.id),
-        title=summary.title or summary.name or TEXTS["untitled"],
-        line="",
+        title=(summary.title or summary.name or TEXTS["untitled"])[:MAX_LENGTH],
+        line=overview.last_line,
         time=summary.updated_at,
         clock=format_time(summary.updated_at),
-        tokens="",
-        cost="",
-        model=summary.model or "",
+        tokens=format_tokens(overview.tokens or None),
+        cost=_format_cost(overview),
+        state=overview.state,
+        model=(summary.model or "")[:MAX_LENGTH],
     )
+
+
+def _format_cost(overview: Overview) -> str:
+    """Return the cost; with a plus sign if replies of unknown price are left out."""
+    if overview.unpriced and not overview.cost:
+        return UNKNOWN
+    return format_cost(overview.cost) + ("+" if overview.unpriced else "")
 
 
 def _build_hit_row(hit: Hit) -> Row:
     return Row(
         id=hit.conversation,
         href=f"{conversation_url(hit.conversation)}?at={hit.sequence}#m-{hit.sequence}",
-        title=hit.title or TEXTS["untitled"],
+        title=(hit.title or TEXTS["untitled"])[:MAX_LENGTH],
         line=_shorten_start(hit.highlight),
         time=hit.created_at,
         clock=format_day(hit.created_at),

@@ -6,14 +6,10 @@ Without scripts a person can read, search and page; the modules in `static` requ
 from starlette.responses import Response
 
 from cllm.server.page.conversation import render_conversation
-from cllm.server.page.conversation_list import (
-    read_selection,
-    render_list,
-    render_row,
-    render_rows,
-)
+from cllm.server.page.conversation_list import render_list, render_row, render_rows
 from cllm.server.page.inspector import render_inspector
 from cllm.server.page.layout import html_response, render_page
+from cllm.server.page.selection import read_selection
 from cllm.server.page.texts import TEXTS
 from cllm.server.page.usage import render_usage
 from cllm.server.page.welcome import render_welcome

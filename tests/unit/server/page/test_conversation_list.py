@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from cllm.core.ports import Changes
-from cllm.server.page.conversation_list import PAGE_SIZE, Selection
+from cllm.core.ports import Changes, NewConversation
+from cllm.core.reply import Usage
+from cllm.server.page.conversation_list import PAGE_SIZE
 
 LINK = re.compile(r'class="row[^"]*" href="([^"]+)"')
 NEXT = re.compile(r'class="next" rel="next" href="([^"]+)"')
@@ -81,7 +82,7 @@ async def test_empty_lists_say_what_would_fill_them(server):
 
 
 async def test_the_column_has_the_values_of_the_query(server):
-    html = await read(server, "/search?q=%22cats%22&archive_filter=all&source=chat&part=list")
+    html = await read(server, "/search?q=%22cats%22&archive_filter=all&origin=chat&part=list")
 
     assert 'value="&#34;cats&#34;"' in html
     assert '<option value="all" selected>' in html
@@ -89,7 +90,7 @@ async def test_the_column_has_the_values_of_the_query(server):
     assert '<details class="filters" open>' in html
 
 
-@pytest.mark.parametrize("query", ["archive_filter=x", "source=x", "days=x", "offset=-1"])
+@pytest.mark.parametrize("query", ["archive_filter=x", "origin=x", "days=x", "offset=-1"])
 async def test_an_unknown_value_is_an_error(server, query):
     assert (await server("GET", f"/?{query}")).status_code == 422
 
@@ -106,7 +107,55 @@ async def test_a_row_of_a_conversation_is_empty_outside_the_selection(server):
     assert LINK.findall(await read(server, f"{path}&archive_filter=archived"))
 
 
-def test_the_url_of_a_selection_has_only_what_differs():
-    assert Selection().url() == "/"
-    assert Selection(q="a b", days="7").url() == "/search?q=a+b&days=7"
-    assert Selection(source="chat", cursor="x").url(cursor="") == "/?source=chat"
+async def test_a_row_has_the_last_line_tokens_and_cost(server):
+    conversation = await server.create_conversation()
+    await server.add_turn(conversation, "Why?", "Because\n<i>so</i>.", usage=Usage(input=1234))
+
+    row = await read(server, f"/c/{conversation}?part=row")
+
+    assert "Because &lt;i&gt;so&lt;/i&gt;." in row
+    assert '<span class="tokens">1.2k<' in row
+    assert '<span class="cost">$0.25</span>' in row
+
+
+@pytest.mark.parametrize(
+    ("costs", "text"),
+    [((None,), "–"), ((0.0,), "$0"), ((0.0, None), "–"), ((0.5, None), "$0.50+")],  # noqa: RUF001
+)
+async def test_an_unknown_cost_is_not_shown_as_zero(server, costs, text):
+    conversation = await server.create_conversation()
+    for cost in costs:
+        await server.add_turn(conversation, "Why?", "Because.", cost=cost)
+
+    assert f'<span class="cost">{text}</span>' in await read(server, f"/c/{conversation}?part=row")
+
+
+async def test_the_state_of_the_newest_turn_is_text_and_colour(server):
+    conversation = await server.create_conversation()
+    await server.add_turn(conversation, "Why?", state="failed")
+
+    row = await read(server, f"/c/{conversation}?part=row")
+
+    assert '<span class="state failed"' in row
+    assert "Failed: " in row
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("origin=client", 1),
+        ("origin=chat", 0),
+        ("model=GPT", 1),
+        ("model=claude", 0),
+        ("days=1", 1),
+    ],
+)
+async def test_filters_apply_to_lists_and_searches(server, query, count):
+    new = NewConversation(id=server.state.new_id(), model="openai/gpt-test")
+    await server.state.store.create(new)
+    await server.add_turn(new.id, "A needle", "Found")
+
+    listed = await read(server, f"/?{query}&part=rows")
+    found = await read(server, f"/search?q=need&{query}&part=rows")
+
+    assert len(LINK.findall(listed)) == len(LINK.findall(found)) == count

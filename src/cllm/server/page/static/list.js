@@ -116,8 +116,11 @@ function buildUrl() {
   return url.pathname + url.search;
 }
 
-/** Show the rows of the form's values; the main column does not change. */
-async function changeSelection() {
+/**
+ * Show the rows of the form's values; the main column does not change. Letters that are typed into
+ * the field of a search make no new entry in the history.
+ */
+async function changeSelection({ isTyped = false } = {}) {
   const url = buildUrl();
   if (url === listUrl()) return;
   controller.abort();
@@ -126,9 +129,9 @@ async function changeSelection() {
   const timer = setTimeout(showSkeleton, SKELETON_DELAY);
   try {
     const { html } = await requestPart(url, "rows", { signal });
-    const isSameView = location.pathname + location.search === listUrl();
+    const push = !isTyped || location.pathname !== "/search";
     document.getElementById("list").dataset.url = url;
-    recordUrl(url, { push: !isSameView });
+    recordUrl(url, { push });
     findRows().replaceChildren(parseHtml(html));
     findRows().scrollTop = 0;
     announce("cllm:rows");
@@ -156,7 +159,8 @@ function showSkeleton() {
 function handleInput(event) {
   if (event.target.form?.id !== "search") return;
   clearTimeout(typingTimer);
-  typingTimer = setTimeout(changeSelection, event.target.matches("[type=search], [name=model]") ? TYPING_DELAY : 0);
+  const isTyped = event.target.matches("[type=search], [name=model]");
+  typingTimer = setTimeout(changeSelection, isTyped ? TYPING_DELAY : 0, { isTyped });
 }
 
 function handleSubmit(event) {
