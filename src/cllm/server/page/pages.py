@@ -3,8 +3,10 @@
 Without scripts a person can read, search and page; the modules in `static` request parts.
 """
 
+from markupsafe import Markup
 from starlette.responses import Response
 
+from cllm.server.page.composer import render_composer
 from cllm.server.page.conversation import render_conversation
 from cllm.server.page.conversation_list import render_list, render_row, render_rows
 from cllm.server.page.inspector import render_inspector
@@ -26,16 +28,20 @@ async def show_list(request: ApiRequest) -> Response:
         case "list":
             return html_response(await render_list(request, selection))
         case "main":
-            return html_response(await render_welcome(request), title=title)
+            return html_response(await _render_start(request), title=title)
     return html_response(
         render_page(
             title=title,
             view="list",
             list_column=await render_list(request, selection),
-            main=await render_welcome(request),
+            main=await _render_start(request),
             list_url=selection.url(),
         )
     )
+
+
+async def _render_start(request: ApiRequest) -> Markup:
+    return await render_welcome(request) + await render_composer(request)
 
 
 async def show_search(request: ApiRequest) -> Response:
@@ -62,7 +68,8 @@ async def show_conversation(request: ApiRequest) -> Response:
             return html_response(await render_row(request, read_selection(request)))
         case "inspector":
             return html_response(await render_inspector(request))
-    title, main = await render_conversation(request)
+    title, turns = await render_conversation(request)
+    main = turns + await render_composer(request)
     if request.query_params.get("part") == "main":
         return html_response(main, title=title)
     return html_response(
