@@ -87,7 +87,7 @@ def test_a_search_shows_matches_while_typing_and_survives_reload_and_back(page: 
     expect(hit).to_have_count(1)
     expect(page.locator("#q")).to_have_value("needle")
     hit.click()
-    expect(page).to_have_url(re.compile(rf"/c/{NEEDLE.id}#m-2$"))
+    expect(page).to_have_url(re.compile(rf"/c/{NEEDLE.id}\?at=2#m-2$"))
     expect(hit).to_have_attribute("aria-current", "page")
     page.reload()
     expect(hit).to_have_count(1)
