@@ -10,6 +10,7 @@ from tests.command import Cllm
 from tests.home import Home
 from tests.import_sources import (
     LLM_FOLDER,
+    chatgpt_cats,
     chatgpt_conversation,
     chatgpt_node,
     open_webui_chat,
@@ -151,6 +152,26 @@ def test_ctrl_c_leaves_whole_conversations(cllm: Cllm, home: Home) -> None:
     assert all(len(json.loads(path.read_bytes())["messages"]) == 2 for path in files)
     report = json.loads(cllm("conversations", "import", str(source), "--json").succeeded().out)
     assert report["conversations"]["unchanged"] == len(files)
+
+
+def test_a_killed_import_is_completed_by_the_next(cllm: Cllm, home: Home) -> None:
+    many = [{**chatgpt_cats(), "id": str(n), "conversation_id": str(n)} for n in range(80)]
+    source = str(write_zip(home.work / "a.zip", {"conversations.json": many}))
+    running = cllm.start("conversations", "import", source)
+    while len(list(home.conversations.glob("*.json"))) < 10:
+        assert running.process.poll() is None
+    running.signal(signal.SIGKILL)
+    running.finish()
+    partial = len(list(home.conversations.glob("*.json")))
+    assert partial < 160
+    report = json.loads(cllm("conversations", "import", source, "--json").succeeded().out)
+    assert report["conversations"]["unchanged"] == partial
+    other = f"json:{home.work / 'other'}"
+    cllm("conversations", "import", source, "--store", other).succeeded()
+    for store, folder in ((f"json:{home.conversations}", "first"), (other, "second")):
+        export = ("conversations", "export", "--all", "--store", store)
+        cllm(*export, "-o", str(home.work / folder)).succeeded()
+    assert home.snapshot(home.work / "first") == home.snapshot(home.work / "second")
 
 
 @every_store

@@ -125,11 +125,25 @@ class ImportWriter:
             await self._store_new(conversation)
             self.report.imported += 1
             self.report.messages += count_own_messages(conversation)
-        elif is_same_content(stored, conversation):
+        elif is_same_content(stored, conversation) or has_turns(stored, conversation):
             self._remember_id(conversation, stored.id)
             self.report.unchanged += 1
+        elif has_turns(conversation, stored) and len(conversation.variants) == len(stored.variants):
+            self._remember_id(conversation, stored.id)
+            await self._continue_stored(stored, conversation)
         else:
             self.report.skip(DIFFERS, id=conversation.ref, title=conversation.title)
+
+    async def _continue_stored(
+        self, stored: StoredConversation, conversation: StoredConversation
+    ) -> None:
+        """Append the turns that the conversation has in the other store since."""
+        turns = conversation.turns[len(stored.turns) :]
+        if not self._dry_run:
+            for turn in turns:
+                await self._append(stored.id, replace(turn, place=turn.id))
+        self.report.continued += 1
+        self.report.messages += len(path_messages(turns))
 
     async def _store_new(self, conversation: StoredConversation) -> None:
         if self._dry_run:
@@ -164,6 +178,17 @@ def map_parent(conversation: StoredConversation, ids: dict[str, str]) -> StoredC
 def is_same_content(one: StoredConversation, other: StoredConversation) -> bool:
     """Whether two conversations are equal, except for IDs and owner that depend on the store."""
     return _comparable(one) == _comparable(other)
+
+
+def has_turns(one: StoredConversation, other: StoredConversation) -> bool:
+    """Whether a conversation starts with all turns of another, and has all of its variants."""
+    count = len(other.turns)
+    known = {turn.id for turn in one.variants}
+    return (
+        count > 0
+        and one.turns[:count] == other.turns
+        and all(variant.id in known for variant in other.variants)
+    )
 
 
 def _comparable(conversation: StoredConversation) -> StoredConversation:

@@ -3,8 +3,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.hostile_sources import WRITERS, HostileMessage
 from tests.import_sources import write_chatgpt, write_codex, write_lines
-from tests.unit.transfer.conftest import Import, list_all
+from tests.unit.transfer.conftest import Import, list_all, texts
 
 from cllm.app import now
 from cllm.core.errors import UsageError
@@ -114,3 +115,31 @@ async def test_neighbours_of_an_upload_are_not_read(store: Store, tmp_path: Path
         tmp_path / "sessions", writer, name=None, clock=now, can_read_neighbours=False
     )
     assert "List the files." in await list_all(store)
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if name != "cllm"])
+async def test_a_source_that_has_grown_is_continued(
+    name: str, store: Store, import_file: Import, tmp_path: Path
+) -> None:
+    roles = ("user", "assistant")
+    messages = [
+        HostileMessage(
+            f"m{number}", f"m{number - 1}" if number else None, roles[number % 2], f"{number}"
+        )
+        for number in range(6)
+    ]
+    totals = []
+    for count in (2, 2, 3, 6):
+        for old in tmp_path.iterdir():
+            old.unlink()
+        planned = await import_file(
+            WRITERS[name](tmp_path, messages[:count], "T"), name, dry_run=True
+        )
+        before = await list_all(store)
+        assert planned == await import_file(tmp_path, name)
+        totals.append((planned.imported, planned.continued, planned.unchanged, planned.messages))
+        assert len(before) == (0 if planned.imported else 1)
+    assert totals == [(1, 0, 0, 2), (0, 0, 1, 0), (0, 1, 0, 1), (0, 1, 0, 3)]
+    (found,) = (await list_all(store)).values()
+    assert texts(found) == [str(number) for number in range(6)]
+    assert found.variants == ()

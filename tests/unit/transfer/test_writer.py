@@ -11,10 +11,11 @@ from cllm.app import now
 from cllm.core.conversation import Branch, StoredConversation
 from cllm.core.errors import StoreUnavailableError
 from cllm.core.message import plain_message
-from cllm.core.ports import Changes, Store, TurnStart
+from cllm.core.ports import Changes, NewConversation, Store, TurnStart
 from cllm.stores.json.store import JsonFileStore
+from cllm.stores.memory import MemoryStore
 from cllm.transfer.report import ImportReport
-from cllm.transfer.writer import CHANGED_IN_SOURCE, ImportWriter
+from cllm.transfer.writer import CHANGED_IN_SOURCE, DIFFERS, ImportWriter
 
 pytestmark = pytest.mark.asyncio
 replace = msgspec.structs.replace
@@ -141,6 +142,31 @@ async def test_a_stored_conversation_is_added_with_its_id(store: Store, tmp_path
     assert stored.family == "cats"
     await writer.add(replace(parent, title="Another"))
     assert [one.reason for one in report.skipped] == ["another conversation with this ID exists"]
+
+
+async def test_a_stored_conversation_that_has_grown_is_continued(store: Store) -> None:
+    other = MemoryStore(clock=now)
+    await other.create(NewConversation(id="cats"))
+    report = ImportReport()
+    writer = ImportWriter(store, report, clock=now)
+    for text in ("One", "Two", "Three"):
+        message = plain_message("user", text)
+        lease = await other.begin_turn("cats", TurnStart(id=text, messages=(message,)))
+        await other.finish_turn(lease, replace(lease.turn, state="complete"))
+        for _ in range(2):
+            await writer.add(await other.load("cats"))
+    assert (report.imported, report.continued, report.unchanged) == (1, 2, 3)
+    assert (report.messages, report.skipped) == (3, [])
+    stored = await store.load("cats")
+    assert stored.turns == (await other.load("cats")).turns
+    await say(store, "cats", "Mine")
+    await writer.add(await other.load("cats"))
+    assert report.unchanged == 4
+    message = plain_message("user", "Uno")
+    lease = await other.begin_turn("cats", TurnStart(id="v", messages=(message,), place="Three"))
+    await other.finish_turn(lease, replace(lease.turn, state="complete"))
+    await writer.add(await other.load("cats"))
+    assert [one.reason for one in report.skipped] == [DIFFERS]
 
 
 async def test_what_a_store_refuses_is_reported(store: Store) -> None:
