@@ -90,9 +90,18 @@ class FileIndex(ABC, Generic[C]):
                 for key, state, content in files:
                     self._save(key, state, content)
         if gone:
-            with self._transaction():
-                for key in gone:
-                    self._forget(key)
+            self._remove(gone)
+
+    def _remove(self, keys: Iterable[str]) -> None:
+        """Forget files, and erase their data from the index and its write-ahead log."""
+        with self._transaction():
+            for key in keys:
+                self._forget(key)
+            self._erase()
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _erase(self) -> None:
+        """Erase what remains of forgotten files, besides their rows."""
 
     def _read_states(self, column: str) -> dict[str, str | None]:
         return dict(self._connection.execute(f"SELECT key, {column} FROM files"))  # noqa: S608
@@ -101,6 +110,7 @@ class FileIndex(ABC, Generic[C]):
         # With a write-ahead log a commit needs no fsync, and readers do not wait.
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute("PRAGMA secure_delete = ON")
         if self._read_version() == self.version:
             return
         with self._transaction():

@@ -88,8 +88,12 @@ class TextIndex(FileIndex[IndexedContent]):
         return [key for (key,) in rows]
 
     def forget(self, key: str) -> None:
-        with self._transaction():
-            self._forget(key)
+        self._remove((key,))
+
+    def _erase(self) -> None:
+        # FTS5 has the words of deleted messages until it merges all parts of the index. Its option
+        # `secure-delete` needs SQLite 3.42, and older versions cannot read an index with it.
+        self._connection.execute("INSERT INTO texts (texts) VALUES ('optimize')")
 
     def _save(self, key: str, state: str, content: IndexedContent | None) -> None:
         conversation = None if content is None else content.conversation
