@@ -1,7 +1,10 @@
 // The entry module: starts all others.
 
 import { start as startComposer } from "./composer.js";
+import { start as startConversation } from "./conversation.js";
+import { start as startCopy } from "./copy.js";
 import { start as startFeed } from "./feed.js";
+import { start as startInspector } from "./inspector.js";
 import { start as startKey } from "./key.js";
 import { start as startKeyboard } from "./keyboard.js";
 import { start as startList } from "./list.js";
@@ -21,3 +24,6 @@ startStream();
 startTurns();
 startFeed();
 startKey();
+startCopy();
+startInspector();
+startConversation();

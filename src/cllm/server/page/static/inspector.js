@@ -1,0 +1,85 @@
+// The inspector: shown or hidden with `i`, loaded for the turn that is in view, the prompt as a file.
+
+import { request } from "./api.js";
+import { findVisibleTurn } from "./conversation.js";
+import { addShortcut } from "./keyboard.js";
+import { reloadInspector } from "./navigation.js";
+import { showError } from "./toast.js";
+import { texts } from "./texts.js";
+
+const SHOWN = "cllm-inspector";
+const isWide = () => window.matchMedia("(min-width: 1100px)").matches;
+const column = () => document.getElementById("inspector");
+
+function wasShown() {
+  const saved = localStorage.getItem(SHOWN);
+  return saved === null ? false : saved === "shown";
+}
+
+/** Show or hide the column for the conversation that is open. */
+function setShown(isShown) {
+  const inspector = column();
+  if (!inspector) return;
+  inspector.hidden = !isShown || document.body.dataset.view !== "conversation";
+  for (const button of document.querySelectorAll("[data-action=inspect]")) {
+    button.hidden = false;
+    button.setAttribute("aria-expanded", String(!inspector.hidden));
+  }
+  if (!inspector.hidden && inspector.querySelector("[data-lazy]")) load();
+}
+
+async function load() {
+  const [, turn] = /\/t\/([^/]+)/.exec(location.pathname) ?? [];
+  try {
+    await reloadInspector(turn);
+  } catch (failure) {
+    showError(failure);
+  }
+}
+
+async function toggle() {
+  if (document.body.dataset.view !== "conversation") return;
+  const isShown = column().hidden;
+  localStorage.setItem(SHOWN, isShown ? "shown" : "hidden");
+  setShown(isShown);
+  if (!isShown) return document.getElementById("main").focus({ preventScroll: true });
+  const turn = findVisibleTurn()?.dataset.turn;
+  if (turn && column().querySelector(".inspection")?.dataset.turn !== turn) {
+    try {
+      await reloadInspector(turn);
+    } catch (failure) {
+      showError(failure);
+    }
+  }
+}
+
+/** Save the prompt as a file: a link cannot send a key. */
+async function download(link) {
+  try {
+    const response = await request(link.pathname);
+    const file = document.createElement("a");
+    file.href = URL.createObjectURL(await response.blob());
+    file.download = "prompt.json";
+    file.click();
+    setTimeout(() => URL.revokeObjectURL(file.href), 1000);
+  } catch (failure) {
+    showError(failure);
+  }
+}
+
+export function start() {
+  document.addEventListener("click", (event) => {
+    if (event.target.closest?.("[data-action=inspect]")) toggle();
+    const link = event.target.closest?.("[data-action=download-prompt]");
+    if (!link || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    download(link);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && !isWide() && column() && !column().hidden) toggle();
+  });
+  document.addEventListener("cllm:main", () => setShown(wasShown() && isWide()));
+  document.addEventListener("cllm:inspector", () => setShown(!column().hidden));
+  addShortcut("i", texts.shortcut_inspector, toggle);
+  setShown(wasShown() && isWide());
+}
