@@ -10,6 +10,8 @@ const TYPING_DELAY = 120;
 const SKELETON_DELAY = 150;
 const SKELETON_ROWS = 8;
 const CHANGE_DELAY = 250;
+const ROW_HEIGHT = 64;
+const DAY_HEIGHT = 32;
 const AHEAD = "3000px 0px";
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
@@ -51,6 +53,13 @@ function localise(parent, lastDay = "") {
     row.before(makeHeading(day));
     lastDay = day;
   }
+  for (const page of parent.querySelectorAll(".page")) estimateHeight(page);
+}
+
+/** Set the height of a page before it is laid out, so that the scroll bar does not jump. */
+function estimateHeight(page) {
+  const height = page.querySelectorAll(".row").length * ROW_HEIGHT + page.querySelectorAll(".day").length * DAY_HEIGHT;
+  page.style.containIntrinsicHeight = `auto ${height}px`;
 }
 
 function localiseRow(row) {
@@ -231,8 +240,14 @@ function insertFirst(row) {
   rows.querySelector(".empty")?.remove();
   const day = localiseRow(row);
   const first = rows.querySelector(".day");
-  if (first?.textContent === day) first.after(row);
-  else rows.prepend(makeHeading(day), row);
+  if (first?.textContent === day) return first.after(row);
+  let page = rows.querySelector(".page");
+  if (!page) {
+    page = document.createElement("div");
+    page.className = "page";
+    rows.prepend(page);
+  }
+  page.prepend(makeHeading(day), row);
 }
 
 // Keyboard
