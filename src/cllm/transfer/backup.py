@@ -80,6 +80,9 @@ class BackupFile:
 
     def __init__(self, file: BinaryIO | Path, path: Path) -> None:
         self.path = path
+        if isinstance(file, Path) and file.exists() and not file.is_file():
+            # Opening a pipe would block.
+            raise UsageError(f"{path} is not a file; name the file of a backup.")
         try:
             self._zip = zipfile.ZipFile(file)
             size = self._zip.getinfo(MANIFEST).file_size

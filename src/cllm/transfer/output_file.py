@@ -39,6 +39,9 @@ def write_atomically(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
 def _check_target(path: Path, *, force: bool) -> None:
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file.")
+    if path.exists() and not path.is_file():
+        # Replacing a device such as /dev/null would damage the system.
+        raise UsageError(f"{path} is a device, a pipe or a socket; name a file.")
     if os.path.lexists(path) and not force:
         raise UsageError(f"{path} already exists; choose another file, or replace it with --force.")
 

@@ -1,5 +1,6 @@
 import io
 import json
+import os
 import zipfile
 from pathlib import Path
 
@@ -131,3 +132,79 @@ async def test_a_newer_backup_is_refused(store: Store) -> None:
     newer = change(data, "manifest.json", json.dumps(manifest).encode())
     with pytest.raises(UsageError, match="newer version"):
         BackupFile(newer, PATH)
+
+
+async def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="is not a file"):
+        BackupFile(tmp_path / "pipe", tmp_path / "pipe")
+
+
+def change_manifest(data: bytes, **changes: object) -> io.BytesIO:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+    (entry,) = manifest["conversations"]
+    manifest["conversations"] = [entry | changes]
+    return change(data, "manifest.json", json.dumps(manifest).encode())
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"id": "../../evil"}, "its ID is not valid"),
+        ({"id": "other"}, "its id differs from the file name"),
+        ({"messages": 7}, "it is not the conversation in the manifest"),
+        ({"size": 10**12}, "it is too large"),
+        ({"size": -1}, "it is too large"),
+        ({"file": "conversations/none.json"}, "it is missing"),
+        ({"sha256": "0" * 64}, "its digest differs"),
+    ],
+)
+async def test_a_hostile_manifest_restores_nothing(
+    store: Store, tmp_path: Path, changes: dict[str, object], reason: str
+) -> None:
+    await store.create(NewConversation(id="one"))
+    backup = BackupFile(change_manifest(await save(store), **changes), PATH)
+    files = JsonFileStore(tmp_path / "files", clock=now)
+    with pytest.raises(UsageError, match=reason):
+        await restore_backup(backup, files, clock=now)
+    assert await list_all(files) == {}
+
+
+async def test_an_entry_is_named_once(store: Store) -> None:
+    await store.create(NewConversation(id="one"))
+    data = await save(store)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+    manifest["conversations"] *= 2
+    with pytest.raises(UsageError, match=r"manifest .* is damaged"):
+        BackupFile(change(data, "manifest.json", json.dumps(manifest).encode()), PATH)
+
+
+@pytest.mark.parametrize(
+    ("line", "changes", "reason"),
+    [
+        (b'{"type": "call"}\n', {}, "row 1 is not valid"),
+        (
+            (
+                b'{"type": "event", "owner": "o", "conversation": "c", "turn": "t", "number": 1, '
+                b'"data": "AA=="}\n'
+            ),
+            {"rows": 2},
+            "its digest differs",
+        ),
+        (b"x" * 100, {"size": 10}, "it is too large"),
+    ],
+)
+async def test_damaged_rows_of_a_server_are_found(
+    store: Store, line: bytes, changes: dict[str, object], reason: str
+) -> None:
+    await store.create(NewConversation(id="one"))
+    data = await save(store)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+    entry = {"file": "rows", "rows": 1, "size": len(line), "sha256": "0"} | changes
+    manifest["server_rows"] = [entry]
+    named = change(data, "manifest.json", json.dumps(manifest).encode())
+    backup = BackupFile(change(named.getvalue(), "rows", line), PATH)
+    assert list(backup.find_problems()) == [f"rows: {reason}."]

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,23 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
         pass
     with pytest.raises(UsageError, match="Cannot write"):
         make_output_folder(tmp_path / "file")
+
+
+def test_a_special_file_is_never_replaced(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        with pytest.raises(UsageError, match="a pipe"), write_atomically(path, force=True):
+            pass
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+
+
+def test_a_link_is_replaced_by_the_file_and_its_target_does_not_change(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_bytes(b"old")
+    link.symlink_to(target)
+    with write_atomically(link, force=True) as file:
+        file.write(b"new")
+    assert (target.read_bytes(), link.read_bytes()) == (b"old", b"new")
