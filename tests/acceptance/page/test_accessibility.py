@@ -93,7 +93,7 @@ def test_every_control_of_the_list_is_reached_with_tab_and_shows_its_focus(page:
         "icon change-theme",
         "icon show-shortcuts",
         "q",
-        "source",
+        "origin",
         "summary",
     )
     assert [name for name in names if name not in reached] == []

@@ -31,9 +31,11 @@ def test_pages_are_loaded_while_scrolling_and_grouped_by_local_days(page: Page):
     expect(page.locator("#rows .day").first).to_have_text(re.compile("Today|Yesterday"))
     assert rows.first.evaluate("row => row.getBoundingClientRect().height") == 64
 
-    for _ in range(2):
-        page.locator("#rows").evaluate("rows => rows.scrollTo(0, rows.scrollHeight)")
-        page.wait_for_timeout(0)
+    assert rows.count() == 100
+    # The next page is loaded before the end is visible.
+    page.locator("#rows").evaluate("rows => rows.scrollTo(0, rows.scrollHeight / 2 + 500)")
+    expect(rows).to_have_count(200)
+    page.locator("#rows").evaluate("rows => rows.scrollTo(0, rows.scrollHeight)")
     expect(rows).to_have_count(COUNT)
 
     expect(page.locator("#rows .next")).to_have_count(0)

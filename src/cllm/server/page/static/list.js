@@ -25,6 +25,7 @@ const findRow = (id) => findRows().querySelector(`.row[data-id="${CSS.escape(id)
 const isSearch = () => listUrl().startsWith("/search");
 let controller = new AbortController();
 let typingTimer;
+let observer;
 const changes = new Map();
 
 // Rows
@@ -84,18 +85,19 @@ function prepare() {
 
 // Pages
 
-const observer = new IntersectionObserver((entries) => {
-  for (const entry of entries) if (entry.isIntersecting) loadNextPage(entry.target);
-}, { rootMargin: AHEAD });
-
+/** Load the next page before its link is visible. */
 function watchEnd() {
-  observer.disconnect();
-  const next = findRows().querySelector(".next");
-  if (next) observer.observe(next);
+  observer?.disconnect();
+  const root = findRows();
+  const next = root.querySelector(".next");
+  if (!next) return;
+  const load = (entries) => entries.some((entry) => entry.isIntersecting) && loadNextPage(next);
+  observer = new IntersectionObserver(load, { root, rootMargin: AHEAD });
+  observer.observe(next);
 }
 
 async function loadNextPage(next) {
-  observer.unobserve(next);
+  observer.disconnect();
   const { signal } = controller;
   try {
     const { html } = await requestPart(next.getAttribute("href"), "rows", { signal });
