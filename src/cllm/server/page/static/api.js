@@ -10,13 +10,14 @@ export const readKey = () => sessionStorage.getItem(KEY);
 export const saveKey = (key) => sessionStorage.setItem(KEY, key);
 export const deleteKey = () => sessionStorage.removeItem(KEY);
 
-/** An error response. The message is the server's sentence. */
+/** An error response. The message is the server's sentence; `turn` is the ID of the saved turn. */
 export class ApiFailure extends Error {
-  constructor(message, { code = "", status = 0 } = {}) {
+  constructor(message, { code = "", status = 0, turn = null } = {}) {
     super(message);
     this.name = "ApiFailure";
     this.code = code;
     this.status = status;
+    this.turn = turn;
   }
 }
 
@@ -55,7 +56,10 @@ async function readFailure(response) {
     // Not the server's own error, but that of a proxy.
   }
   const sentence = error?.message ?? `${texts.server_failed} (${status})`;
-  return new ApiFailure(sentence, { code: error?.code ?? error?.type, status });
+  const code = error?.code ?? error?.type;
+  // A busy conversation names the turn that runs, not one of this request.
+  const turn = code === "conversation_busy" ? null : headers.get("X-Turn-ID");
+  return new ApiFailure(sentence, { code, status, turn });
 }
 
 export async function requestJson(path, options) {

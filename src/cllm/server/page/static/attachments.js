@@ -11,7 +11,7 @@ const IMAGES = /^image\/(png|jpeg|gif|webp)$/;
 let attachments = [];
 
 const findList = () => document.querySelector("#composer .attachments");
-const refuse = (text, values) => showToast(fill(text, values), { kind: "error", seconds: 12 });
+const refuse = (text, values) => void showToast(fill(text, values), { kind: "error", seconds: 12 });
 const formatSize = (bytes) => `${(bytes / 1024 / 1024).toFixed(1)} MB`;
 
 export const hasAttachments = () => attachments.length > 0;

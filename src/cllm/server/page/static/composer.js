@@ -13,6 +13,7 @@ const DRAFT_DELAY = 300;
 const isMac = /Mac|iPhone|iPad/.test(navigator.platform);
 
 let models = null;
+let draft = null;
 let draftTimer;
 let isStarting = false;
 
@@ -22,15 +23,16 @@ const findField = (name) => findForm()?.elements[name];
 // The form
 
 function prepare() {
+  saveNotedDraft();
   const form = findForm();
   if (!form) return;
   form.hidden = false;
   form.querySelector(".keys").textContent = isMac ? "⌘↵" : "Ctrl ↵";
-  const draft = readDraft(openConversation());
-  if (draft) {
-    form.elements.prompt.value = draft.text;
-    if (form.elements.system) form.elements.system.value = draft.system;
-    if (draft.system) form.querySelector(".system")?.setAttribute("open", "");
+  const saved = readDraft(openConversation());
+  if (saved) {
+    form.elements.prompt.value = saved.text;
+    if (form.elements.system) form.elements.system.value = saved.system;
+    if (saved.system) form.querySelector(".system")?.setAttribute("open", "");
   }
   fit(form.elements.prompt);
   setAttachments([]);
@@ -66,15 +68,27 @@ function showButtons() {
 function noteInput(event) {
   if (event.target.form?.id !== "composer" || event.target.tagName !== "TEXTAREA") return;
   fit(event.target);
+  noteDraft();
   clearTimeout(draftTimer);
-  draftTimer = setTimeout(saveFields, DRAFT_DELAY);
+  draftTimer = setTimeout(saveNotedDraft, DRAFT_DELAY);
+}
+
+/** Remember the fields with their conversation: another one may be open when they are saved. */
+function noteDraft() {
+  const form = findForm();
+  if (!form) return;
+  draft = { conversation: openConversation(), text: form.elements.prompt.value, system: form.elements.system?.value };
+}
+
+function saveNotedDraft() {
+  clearTimeout(draftTimer);
+  if (draft) saveDraft(draft.conversation, draft);
+  draft = null;
 }
 
 function saveFields() {
-  clearTimeout(draftTimer);
-  const form = findForm();
-  if (!form) return;
-  saveDraft(openConversation(), { text: form.elements.prompt.value, system: form.elements.system?.value });
+  noteDraft();
+  saveNotedDraft();
 }
 
 // Sending

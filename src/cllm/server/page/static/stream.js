@@ -271,6 +271,8 @@ export async function runTurn(conversation, { body, headers, article, author }) 
     await readOrResume(stream, response);
   } catch (error) {
     failure = stream.isStopped || isAbort(error) ? null : error;
+    stream.turn ??= error.turn ?? null;
+    if (stream.article && stream.turn) stream.article.dataset.turn = stream.turn;
   } finally {
     stream.end();
   }
@@ -315,7 +317,9 @@ async function showEnd(stream, failure) {
   if (stream.conversation === openConversation()) {
     await refreshTurns().catch((error) => (failure ??= error));
     const article = findTurn(stream.turn) ?? stream.article;
-    if (failure && article?.isConnected) showTurnError(article, failure);
+    // The server's HTML of a failed turn has its failure.
+    const isShown = article?.querySelector(":scope > .status:not(.running)");
+    if (failure && article?.isConnected && !isShown) showTurnError(article, failure);
   }
   announce("cllm:changed", { id: stream.conversation });
 }
