@@ -26,7 +26,10 @@ from tests.hostile_sources import (
 )
 from tests.import_sources import (
     LLM_FOLDER,
+    chatgpt_cats,
     chatgpt_conversation,
+    claude_birds,
+    open_webui_chat,
     write_chatgpt,
     write_claude,
     write_claude_code,
@@ -382,18 +385,45 @@ async def test_a_file_name_that_is_not_utf_8_is_reported(store: Store, tmp_path:
     assert report.skipped[0].path == "?.jsonl"
 
 
-async def test_the_reasons_of_a_report_have_a_limit() -> None:
-    report = ImportReport()
-    for number in range(3000):
-        report.note(f"a block of the type '{number}'")
-        report.skip_message("x" * 5000)
-    assert len(report.notes) <= 1001
-    assert sum(report.notes.values()) == 3000
-    assert [len(reason) for reason in report.skipped_messages] == [1000]
-
-
 async def test_an_unknown_source_is_an_error_that_names_the_formats(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"conversationId": 1}', encoding="utf-8")
     with pytest.raises(UsageError) as raised:
         open_source(tmp_path / "a.json", None)
     assert all(name in str(raised.value) for name in WRITERS)
+
+
+# Fields of any type.
+
+VALUES: list[Any] = [None, 1, -1.5, "x", "", [], {}, [None], [[]], {"type": []}, [{}], 10**25]
+RICH_SOURCES: dict[str, Callable[[Path], list[Any]]] = {
+    "chatgpt": lambda _: [chatgpt_cats()],
+    "claude-ai": lambda _: [claude_birds()],
+    "open-webui": lambda _: [open_webui_chat()],
+    "codex": lambda folder: list(map(json.loads, write_codex(folder).read_bytes().splitlines())),
+}
+
+
+def list_places(value: Any) -> list[tuple[Any, Any]]:
+    """Return each container in a JSON value with each of its keys."""
+    places = []
+    waiting = [value]
+    for one in waiting:
+        if isinstance(one, dict | list):
+            keys = list(one) if isinstance(one, dict) else list(range(len(one)))
+            places += [(one, key) for key in keys]
+            waiting += [one[key] for key in keys]
+    return places
+
+
+@pytest.mark.parametrize("name", list(RICH_SOURCES))
+async def test_fields_can_have_values_of_any_type(name: str, tmp_path: Path) -> None:
+    source = RICH_SOURCES[name](tmp_path / "rich")
+    path = tmp_path / "source.jsonl"
+    for number, (container, key) in enumerate(list_places(source)):
+        if number % 2:
+            continue
+        before, container[key] = container[key], VALUES[number // 2 % len(VALUES)]
+        lines = source if name == "codex" else [source]
+        path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+        container[key] = before
+        await import_or_refuse(MemoryStore(clock=now), path, name)

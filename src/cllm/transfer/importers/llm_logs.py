@@ -42,6 +42,22 @@ from cllm.transfer.message_tree import ImportedConversation, ImportedNode
 from cllm.transfer.report import ImportReport
 
 SOURCE = "llm"
+TEXT_COLUMNS = frozenset(
+    {
+        *(
+            "arguments",
+            "conversation_id",
+            "conversation_model",
+            "conversation_name",
+            "datetime_utc",
+        ),
+        *("forked_from", "hash", "message_hash", "model", "name", "output", "parent_hash"),
+        *("parent_message_hash", "path", "payload", "prompt", "reasoning", "resolved_model"),
+        *("response", "role", "system", "text", "tip_message_hash", "token_details"),
+        *("tool_call_id", "tool_name", "type", "url"),
+    }
+)
+"""SQLite stores a value of any type in every column."""
 
 
 def read_conversations(archive: Archive, report: ImportReport) -> Iterator[ImportedConversation]:
@@ -81,7 +97,7 @@ class _LogsReader:
             yield from self._read_threads()
 
     def _select(self, statement: str, *values: Any) -> Iterator[Row]:
-        return select(self._db, statement, *values)
+        return (_clean_row(row) for row in select(self._db, statement, *values))
 
     def _select_from(self, table: str, statement: str, *values: Any) -> list[Row]:
         """Return rows of a table that older versions do not have."""
@@ -98,7 +114,7 @@ class _LogsReader:
             *(() if only is None else (only,)),
         )
         for ref, group in groupby(rows, key=lambda row: row["conversation_id"] or row["id"]):
-            yield self._read_legacy(ref, list(group))
+            yield self._read_legacy(str(ref), list(group))
 
     def _read_legacy(self, ref: str, rows: Sequence[Row]) -> ImportedConversation:
         self._budget.reset()
@@ -148,7 +164,7 @@ class _LogsReader:
         reply = self._read_reply(row)
         if reply:
             yield ImportedNode(
-                id=ref,
+                id=str(ref),
                 messages=(build_message("assistant", reply),),
                 at=at,
                 model=row.get("resolved_model") or row["model"],
@@ -167,7 +183,7 @@ class _LogsReader:
         for call in calls:
             call_id = call["tool_call_id"] or f"call_{row['id']}_{call['id']}"
             arguments = call["arguments"] or "{}"
-            parts.append(ToolCall(id=call_id, name=call["name"], arguments=arguments))
+            parts.append(ToolCall(id=call_id, name=call["name"] or "tool", arguments=arguments))
         return parts
 
     def _join(self, ref: str, text: str | None, kind: str) -> str:
@@ -178,7 +194,8 @@ class _LogsReader:
             WHERE p.response_id = ? ORDER BY p."order" """,  # noqa: S608 - of two constants
             ref,
         )
-        return "\n".join(filter(None, [*(row["content"] for row in rows), text or ""]))
+        fragments = (_as_text(row["content"] or "") for row in rows)
+        return "\n".join(filter(None, [*fragments, text or ""]))
 
     def _read_attachment(self, row: Row) -> AnyPart:
         """Return an attachment. A file of the disk is read if it has the recorded hash."""
@@ -235,7 +252,7 @@ class _LogsReader:
         return self._with_older_fields(
             ImportedConversation(
                 source=SOURCE,
-                id=row["id"],
+                id=str(row["id"]),
                 nodes=tuple(nodes),
                 current=row["tip_message_hash"],
                 title=row["name"],
@@ -345,10 +362,24 @@ class _LogsReader:
         for one in references if isinstance(references, list) else ():
             if isinstance(one, dict) and "fragment" in one:
                 statement = "SELECT content FROM fragments WHERE id = ?"
-                pieces += (row["content"] for row in self._select(statement, one["fragment"]))
+                ref = one["fragment"] if isinstance(one["fragment"], int | str) else None
+                rows = self._select(statement, ref)
+                pieces += (_as_text(row["content"] or "") for row in rows)
             else:
                 pieces.append(read_text(one, "literal"))
         return "".join(pieces)
+
+
+def _clean_row(row: Row) -> Row:
+    """Return a row whose columns for texts have texts."""
+    return {
+        name: _as_text(value) if name in TEXT_COLUMNS and value is not None else value
+        for name, value in row.items()
+    }
+
+
+def _as_text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _build_result(call_id: str | None, output: str | None) -> Message:

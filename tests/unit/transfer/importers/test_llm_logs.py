@@ -165,3 +165,32 @@ async def test_files_outside_of_the_database_can_be_forbidden(store: Store, tmp_
     archive.can_read_neighbours = False
     nodes = [node for one in read_conversations(archive, report) for node in one.nodes]
     assert not any(b"c2VjcmV0" in message.raw for node in nodes for message in node.messages)
+
+
+COLUMNS = [
+    ("conversations", "name"), ("responses", "model"), ("responses", "prompt"),
+    ("responses", "system"), ("responses", "response"), ("responses", "datetime_utc"),
+    ("responses", "token_details"), ("tool_calls", "name"), ("tool_calls", "arguments"),
+    ("tool_results", "output"), ("fragments", "content"), ("attachments", "type"),
+    ("attachments", "content"), ("threads", "name"), ("turns", "model"), ("messages", "role"),
+    ("parts", "type"), ("parts", "text"), ("parts", "payload"), ("threads", "tip_message_hash"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("table", "column"), COLUMNS)
+async def test_columns_can_have_values_of_any_type(
+    import_file: Import, tmp_path: Path, table: str, column: str
+) -> None:
+    for value in (None, 1.5, b"\xff\x00", '{"text_ref": [1, {"fragment": []}]}'):
+        path = tmp_path / "logs.db"
+        shutil.copy(NEW, path)
+        with sqlite3.connect(path) as database:
+            triggers = database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+            for (name,) in triggers.fetchall():
+                database.execute(f"DROP TRIGGER {name}")
+            try:
+                database.execute(f"UPDATE {table} SET {column} = ?", (value,))  # noqa: S608
+            except sqlite3.IntegrityError:
+                continue
+        report = await import_file(path, "llm", dry_run=True)
+        assert report.imported + len(report.skipped) > 0
