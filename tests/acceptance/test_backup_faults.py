@@ -84,3 +84,11 @@ def test_a_restore_continues_when_the_disk_has_space_again(
     assert list((home.work / "new").glob("*.json")) == []
     cllm("restore", saved.name, *store).succeeded()
     cllm("verify", *store).succeeded()
+
+
+def test_a_missing_database_is_neither_complete_nor_created(cllm: Cllm, home: Home) -> None:
+    for arguments in (("verify",), ("backup", "new.zip")):
+        failed = cllm(*arguments, "--store", "sqlite:typo.db")
+        failed.failed_with_one_sentence("typo.db does not exist")
+    assert not (home.work / "typo.db").exists()
+    assert not (home.work / "new.zip").exists()

@@ -12,6 +12,7 @@ from cllm.cli.progress import count_items
 from cllm.cli.trust import open_app
 from cllm.core.errors import UsageError
 from cllm.settings.load import CommandLine
+from cllm.stores.registry import check_store_exists
 from cllm.terminal import pluralize
 from cllm.transfer.backup import BackupFile, BackupManifest
 from cllm.transfer.backup_writer import write_backup
@@ -38,6 +39,7 @@ EXIT_SOME_FAILED = 1
 @store_options
 def command(line: CommandLine, *, file: Path, force: bool) -> int:
     app = open_app(line)
+    check_store_exists(app.settings.store)
     manifest, problems = run_coroutine(_save(app, file, force=force))
     for problem in problems:
         output.error(problem)

@@ -11,6 +11,7 @@ from cllm.cli.inputs import HelpCommand, store_options
 from cllm.cli.progress import count_items
 from cllm.cli.trust import open_app
 from cllm.settings.load import CommandLine
+from cllm.stores.registry import check_store_exists
 from cllm.terminal import pluralize
 from cllm.transfer.backup import BackupFile
 from cllm.transfer.verification import StoreCheck
@@ -36,7 +37,9 @@ EXIT_DAMAGED = 1
 @store_options
 def command(line: CommandLine, *, file: Path | None, as_json: bool) -> int:
     if file is None:
-        conversations, messages, problems = run_coroutine(_check_store(open_app(line)))
+        app = open_app(line)
+        check_store_exists(app.settings.store)
+        conversations, messages, problems = run_coroutine(_check_store(app))
     else:
         conversations, messages, problems = _check_backup(file)
     if as_json:

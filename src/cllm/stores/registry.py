@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cllm.core.errors import SettingsError
+from cllm.core.errors import SettingsError, StoreUnavailableError
 from cllm.core.extras import require_extra
 from cllm.core.ports import Clock, Store
 
@@ -86,6 +86,14 @@ def open_other_store(url: str, *, clock: Clock, cache: Path | None) -> Store:
 def open_file_store(url: str, *, clock: Clock, cache: Path | None, offload: "Offload") -> Store:
     """The folder of a URL `json:PATH`; `offload` runs what reads and writes files."""
     return _open_json(url.partition(":")[2], clock, cache, offload)
+
+
+def check_store_exists(url: str) -> None:
+    """Raise StoreUnavailableError for a missing SQLite file, which a read would create."""
+    scheme, _, location = url.partition(":")
+    if scheme == "sqlite" and not Path(location.partition("?")[0]).exists():
+        path = store_location(url).partition("?")[0]
+        raise StoreUnavailableError(f"{path} does not exist; check the store URL.", path=path)
 
 
 def redact_password(url: str) -> str:

@@ -82,3 +82,12 @@ async def test_reads_of_the_other_store_do_not_wait_for_a_locked_file(
     assert (await store.list_conversations()).items == ()
     await store.close()
     assert isinstance(registry.open_other_store("memory:", clock=now, cache=None), MemoryStore)
+
+
+def test_a_missing_database_is_reported(tmp_path: Path):
+    url = f"sqlite:{tmp_path / 'a.db'}?synchronous=normal"
+    with pytest.raises(StoreUnavailableError, match=r"a\.db does not exist"):
+        registry.check_store_exists(url)
+    write_database(tmp_path / "a.db")
+    registry.check_store_exists(url)
+    registry.check_store_exists(f"json:{tmp_path / 'missing'}")
