@@ -18,11 +18,11 @@ from cllm.transfer.backup import BackupFile, BackupManifest
 from cllm.transfer.backup_writer import write_backup
 from cllm.transfer.output_file import write_atomically
 
-HELP = """Save a store to one file: all conversations, and the other data of a server.
+HELP = """Save all conversations of a store to one file.
 
-The file is a ZIP archive of conversation files with a manifest of their digests. It has the mode
-0600 and is complete or does not exist. cllm reads it back before it gets its name. The store can be
-used meanwhile; it is saved as it is at one moment.
+The file is a ZIP archive of conversation files with a manifest of their digests, and of the other
+data of a server. It has the mode 0600 and is complete or does not exist. cllm reads it back before
+it gets its name. The store can be used meanwhile; it is saved as it is at one moment.
 
 Exit codes: 0 all conversations were saved, 1 some cannot be read; the others were saved."""
 EXIT_SOME_FAILED = 1
@@ -32,7 +32,7 @@ EXIT_SOME_FAILED = 1
     cls=HelpCommand,
     name="backup",
     help=HELP,
-    examples=("cllm backup cllm.zip", "cllm backup all.zip --store sqlite:cllm.db"),
+    examples=("cllm backup cllm.zip", "cllm backup all.zip --store sqlite:cats.db"),
 )
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Replace an existing file.")

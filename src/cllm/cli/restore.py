@@ -15,10 +15,11 @@ from cllm.transfer.backup import BackupFile
 from cllm.transfer.report import ImportReport
 from cllm.transfer.restoration import restore_backup
 
-HELP = """Add the conversations of a backup, and the other data of a server, to a store.
+HELP = """Add the conversations of a backup to a store.
 
 cllm checks all digests of the backup first. A store with other conversations needs --merge.
-Existing conversations are never changed. An interrupted restore can be repeated.
+Existing conversations are never changed. An interrupted restore can be repeated. The other data of
+a server is added if the store is a database.
 
 Exit codes: 0 everything is in the store, 1 some conversations differ from the stored ones, or data
 of a server needs a database."""
