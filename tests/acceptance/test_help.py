@@ -16,7 +16,6 @@ import pytest
 from tests.command import Cllm, Result
 from tests.fake_provider import closed_port
 from tests.import_sources import LLM_FOLDER, chatgpt_cats, write_zip
-from tests.sqlite_template import write_database
 
 from cllm.cli.help import SECTIONS, command_examples
 from cllm.cli.main import ASK, COMMANDS, root
@@ -135,12 +134,11 @@ def prepare(example: str, world, request) -> None:
     elif words[1:3] == ["keys", "remove"]:
         keys = {words[3]: {"key": "sk-test"}}
         (world.path / ".cllm/keys.json").write_text(json.dumps(keys), encoding="utf-8")
-    elif words[1] == "backup" and "--store" in words:
-        write_database(world.work / "cats.db")
-    elif words[1] in ("restore", "verify") and words[2:]:
+    elif words[1] in ("backup", "restore", "verify") and words[2:]:
         cllm = request.getfixturevalue("cllm")
-        cllm("backup", "cllm.zip").succeeded()
-        cllm("restore", "cllm.zip", "--store", "sqlite:cats.db").succeeded()
+        saved = "saved.zip" if words[1] == "backup" else "cllm.zip"
+        cllm("backup", saved).succeeded()
+        cllm("restore", saved, "--store", "sqlite:cats.db").succeeded()
     elif words[1:3] == ["conversations", "import"]:
         write_zip(world.work / "chatgpt-export.zip", {"conversations.json": [chatgpt_cats()]})
         shutil.copy(LLM_FOLDER / "llm-new.db", world.work / "logs.db")
