@@ -213,7 +213,7 @@ def _view_sent(one: SentView, *, is_dynamic: bool, public_id: str) -> PromptRow:
     conversation = conversation_url(one.conversation_id or public_id)
     return PromptRow(
         kind=one.kind,
-        label=TEXTS.get(f"speaker_{one.role}", TEXTS["system_prompt"]),
+        label=TEXTS.get(f"speaker_{one.role}", TEXTS["segment_system"]),
         preview=" ".join(text[: 4 * MAX_PREVIEW].split())[:MAX_PREVIEW],
         content=text[:MAX_CONTENT] + ("…" if len(text) > MAX_CONTENT else ""),
         tokens="" if one.tokens is None or is_hidden else format_tokens(one.tokens),
@@ -227,17 +227,20 @@ def _is_missing(one: SentView) -> bool:
 
 
 def _read_text(content: Any) -> str:
-    """Return the content as text; tool calls and files as JSON."""
+    """Return the content as text; other blocks by their types."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
         return "\n".join(map(_read_block, content))
-    return "" if content is None else msgspec.json.encode(content).decode()
+    return TEXTS["tool_calls"] if content is None else msgspec.json.encode(content).decode()
 
 
 def _read_block(block: Any) -> str:
-    text = block.get("text") if isinstance(block, dict) else block
-    return text if isinstance(text, str) else msgspec.json.encode(block).decode()[:MAX_CONTENT]
+    fields = block if isinstance(block, dict) else {"text": block}
+    for name in ("text", "thinking", "type"):
+        if isinstance(fields.get(name), str):
+            return fields[name] if name != "type" else f"[{fields[name]}]"
+    return msgspec.json.encode(block).decode()[:MAX_CONTENT]
 
 
 def list_figures(turn: Turn, saved: float | None) -> Iterator[Figure]:

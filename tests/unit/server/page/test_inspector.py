@@ -113,7 +113,7 @@ class TestRows:
             ("left-out", "failed turn"),
             ("history", "Old line"),
             ("context", "Sent per request, not stored"),
-            ("request", 'New {"type":"image_url"}'),
+            ("request", "New [image_url]"),
         ]
         assert rows[2].label == "Not sent: 1-3"
         assert rows[4].url == "/c/c?at=5#m-5"

@@ -19,3 +19,8 @@ def test_every_text_in_templates_and_scripts_exists():
     }
     assert len(used) > 50
     assert sorted((file, name) for file, name in used if name not in TEXTS) == []
+
+
+def test_no_key_is_a_method():
+    # Jinja2 reads `texts.copy` as the method.
+    assert [key for key in TEXTS if hasattr(TEXTS, key)] == []

@@ -94,10 +94,12 @@ function scrollToEnd() {
   requestAnimationFrame(() => requestAnimationFrame(scroll));
 }
 
-/** Return the turn in the middle of the column. */
+/** Return the turn in the middle of the column, at its end the last one. */
 export function findVisibleTurn() {
+  const { scrollHeight, scrollTop, clientHeight } = main();
   const { top, height } = main().getBoundingClientRect();
   const turns = [...document.querySelectorAll("#turns > .turn")];
+  if (scrollHeight - scrollTop - clientHeight < height / 4) return turns.at(-1);
   return turns.find((turn) => turn.getBoundingClientRect().bottom > top + height / 2) ?? turns.at(-1);
 }
 

@@ -98,6 +98,8 @@ async function showMain(url, { signal, isNew = false }) {
   const timer = isNew && setTimeout(() => showSkeleton(main), SKELETON_DELAY);
   try {
     const inspector = isConversation ? loadInspector(path, signal) : clearInspector();
+    // Awaited below, unless the main column fails first.
+    inspector?.catch(() => {});
     const { html, title } = await requestPart(path, "main", { signal });
     clearTimeout(timer);
     replaceHtml(main, html);
