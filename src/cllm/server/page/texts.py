@@ -82,7 +82,6 @@ TEXTS = {
     "characters_missing": "{count} more characters are not shown.",
     "compaction_from": "Compaction of",
     "context_block": "Context",
-    "copied": "Copied",
     "copy_text": "Copy",
     "earlier_messages": "Earlier messages",
     "edit": "Edit",
@@ -160,7 +159,6 @@ TEXTS = {
     "window": "Context window",
     "window_unknown": "{total} tokens",
     "window_used": "{total} of {window} tokens",
-    "copy": "Copy",
     # Organise and import.
     "actions": "Actions",
     "archive": "Archive",
