@@ -2,7 +2,7 @@
 
 from tests.server_app import KEYS
 
-from cllm.server.http.routes import ROUTES
+from cllm.server.http.routes import PAGE_ROUTES, ROUTES
 
 UNKNOWN = "11111111-2222-4333-8444-555555555555"
 ALICE = {"Authorization": f"Bearer {KEYS['alice']}"}
@@ -11,6 +11,7 @@ BODIES = {
     "/v1/conversations/{conversation_id}/branch": {"branch_at_sequence": 1},
     "/v1/conversations/{conversation_id}": {"title": "x"},
 }
+PARTS = ("", "?part=main", "?part=inspector", "?part=row")
 # DELETE comes last, so that the conversation exists until then.
 CONVERSATION_ROUTES = sorted(
     (row for row in ROUTES if "{conversation_id}" in row.path),
@@ -44,6 +45,23 @@ async def test_a_conversation_of_another_owner_is_like_an_unknown_one_on_every_r
 
     mine = await keyed("GET", f"/v1/conversations/{conversation}", headers=ALICE)
     assert mine.json()["message_count"] == 2
+
+
+async def test_a_conversation_of_another_owner_is_like_an_unknown_one_on_the_page(keyed):
+    conversation = await keyed.create_conversation(owner="alice")
+    turn = await keyed.add_turn(conversation, "A needle", "Found", owner="alice")
+    paths = [row.path for row in PAGE_ROUTES if "{conversation_id}" in row.path]
+
+    for path in [f"{path}{part}" for path in paths for part in PARTS]:
+        mine = await keyed("GET", build_path(path, conversation, turn.id), headers=ALICE)
+        theirs = await keyed("GET", build_path(path, conversation, turn.id), headers=BOB)
+        unknown = await keyed("GET", build_path(path, UNKNOWN, turn.id), headers=BOB)
+        assert mine.status_code == 200, path
+        assert theirs.status_code == unknown.status_code == 404, path
+        assert theirs.content == unknown.content, path
+    for path in ("/?part=rows", "/search?q=needle&part=rows"):
+        assert conversation in (await keyed("GET", path, headers=ALICE)).text
+        assert conversation not in (await keyed("GET", path, headers=BOB)).text
 
 
 async def test_completions_do_not_continue_a_conversation_of_another_owner(keyed):

@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+import cllm.server.page
 from cllm.core.reply import Usage
 from cllm.server.http.errors import STATUS_BY_CODE
 from cllm.server.http.metrics import Metrics
 from cllm.server.http.request_log import RequestRecord, log_fields
-from cllm.server.http.routes import ROUTES
+from cllm.server.http.routes import PAGE_ROUTES, ROUTES
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
+PAGE = (REFERENCE / "page.md").read_text(encoding="utf-8")
 SERVER = (REFERENCE / "server.md").read_text(encoding="utf-8")
 ERRORS = (REFERENCE / "errors.md").read_text(encoding="utf-8")
 
@@ -22,6 +24,21 @@ def test_every_route_is_documented(row):
     path = re.sub(r":\w+\}", "}", row.path)
 
     assert f"`{row.method} {path}`" in SERVER
+
+
+@pytest.mark.parametrize("row", PAGE_ROUTES, ids=lambda row: f"{row.method} {row.path}")
+def test_every_route_of_the_page_is_documented(row):
+    assert f"`{row.method} {row.path}`" in PAGE
+
+
+def test_every_shortcut_of_the_page_is_documented():
+    modules = Path(cllm.server.page.__file__).parent.joinpath("static").glob("*.js")
+    code = "\n".join(path.read_text(encoding="utf-8") for path in modules)
+    keys = re.findall(r'addShortcut\("([^"]+)"', code)
+
+    assert len(keys) > 8
+    for key in keys:
+        assert re.search(rf"^\| .*`{re.escape(key)}`.* \|", PAGE, re.MULTILINE), key
 
 
 @pytest.mark.parametrize("code", sorted(STATUS_BY_CODE))

@@ -92,10 +92,7 @@ async def render_rows(request: ApiRequest, selection: Selection = EVERYTHING) ->
 async def render_row(request: ApiRequest, selection: Selection) -> Markup:
     """Return the row of the conversation in the path, empty if it is not in the selection."""
     ref = await find_conversation(request)
-    try:
-        summary = await ref.store.summary(ref.id, owner=ref.owner)
-    except ConversationNotFoundError:
-        return EMPTY
+    summary = await ref.store.summary(ref.id, owner=ref.owner)
     if not _is_selected(summary, ref, request, selection):
         return EMPTY
     overviews = await ref.store.read_overviews([summary.id], owner=ref.owner)
