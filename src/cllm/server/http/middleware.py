@@ -39,7 +39,9 @@ from cllm.server.http.request_log import (
 from cllm.server.http.tracing import StartSpan
 from cllm.settings.sections import ServerSettings
 
+API_PATH = "/v1/"
 MESSAGES_PATH = "/v1/messages"
+HTML = "text/html"
 REQUEST_ID = b"x-request-id"
 CLIENT_CLOSED_REQUEST = 499
 """In the log and the metrics, as in those of nginx: the client disconnected before the response."""
@@ -187,7 +189,7 @@ class RequestMiddleware:
             self._rules.check(headers.getlist("host"), origin, needs_host=needs_host)
         except ApiError as error:
             record.outcome = error.code
-            await sender.send_response(_encode_error(scope["path"], error))
+            await sender.send_response(_encode_error(scope, error))
             return
         try:
             if scope["method"] == "OPTIONS" and origin is not None and PREFLIGHT in headers:
@@ -209,7 +211,7 @@ class RequestMiddleware:
             text = "".join(traceback.format_exception(error))
             log("server", TRACE, "unexpected error", traceback=text)
             if not sender.is_started:
-                await sender.send_response(_encode_error(scope["path"], CllmError()))
+                await sender.send_response(_encode_error(scope, CllmError()))
 
 
 class _Sender:
@@ -252,12 +254,16 @@ class _Sender:
         await self.send({"type": "http.response.body", "body": b""})
 
 
-def _encode_error(path: str, error: RequestError) -> EncodedResponse:
-    return (
-        anthropic_error_response(error)
-        if path.startswith(MESSAGES_PATH)
-        else openai_error_response(error)
-    )
+def _encode_error(scope: Scope, error: RequestError) -> EncodedResponse:
+    """Encode an error in the protocol of the path; for a browser outside of the API as HTML."""
+    path = scope["path"]
+    if path.startswith(MESSAGES_PATH):
+        return anthropic_error_response(error)
+    if not path.startswith(API_PATH) and HTML in Headers(scope=scope).get("accept", ""):
+        from cllm.server.page.errors import page_error_response  # noqa: PLC0415 - only for errors
+
+        return page_error_response(error)
+    return openai_error_response(error)
 
 
 def _encode_routing_error(request: Request, status: int) -> EncodedResponse:
@@ -270,7 +276,7 @@ def _encode_routing_error(request: Request, status: int) -> EncodedResponse:
         code, message = "method_not_allowed", "This path does not support the method; see /docs."
         allow = {"Allow": ", ".join(_allowed_methods(request))}
     request.scope[SCOPE_KEY].outcome = code
-    status, headers, body = _encode_error(request.url.path, ApiError(code, message))
+    status, headers, body = _encode_error(request.scope, ApiError(code, message))
     return status, {**headers, **allow}, body
 
 

@@ -1,5 +1,6 @@
 """The list column: search field, filters and rows."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from html import escape, unescape
@@ -33,6 +34,8 @@ MAX_FILTERED_HITS = 200
 """The best matches of a search that are compared with the filters."""
 MAX_BEFORE_MATCH = 16
 MAX_LENGTH = 200
+MARKS = re.compile(r"```\w*|[*`]+|(?:^|(?<=\s))(?:#{1,6}|>|-{3,})(?=\s)|\|[\s:|-]*")
+"""Marks of Markdown in the start of a message: fences, emphasis, headings, quotes, tables."""
 NO_OVERVIEW = Overview()
 
 
@@ -200,7 +203,7 @@ def _build_row(summary: Summary, overview: Overview) -> Row:
         id=summary.id,
         href=conversation_url(summary.id),
         title=(summary.title or summary.name or TEXTS["untitled"])[:MAX_LENGTH],
-        line=overview.last_line,
+        line=_remove_marks(overview.last_line),
         time=summary.updated_at,
         clock=format_time(summary.updated_at),
         tokens=format_tokens(overview.tokens or None),
@@ -208,6 +211,11 @@ def _build_row(summary: Summary, overview: Overview) -> Row:
         state=overview.state,
         model=(summary.model or "")[:MAX_LENGTH],
     )
+
+
+def _remove_marks(line: str) -> str:
+    """Return the text of a line of Markdown."""
+    return " ".join(MARKS.sub(" ", line).split())
 
 
 def _format_cost(overview: Overview) -> str:

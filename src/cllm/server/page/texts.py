@@ -73,7 +73,8 @@ TEXTS = {
     "tokens": "tokens",
     "untitled": "Untitled",
     "usage": "Usage",
-    "welcome_text": "Select a conversation on the left, or press ? for all keyboard shortcuts.",
+    "welcome_text": "Select a conversation, or write a message to start one. Press ? for all "
+    "keyboard shortcuts.",
     "welcome_title": "Select a conversation",
     "yesterday": "Yesterday",
     # Messages.

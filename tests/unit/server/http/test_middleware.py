@@ -116,7 +116,7 @@ class TestRoutingErrors:
     @pytest.mark.parametrize(
         ("method", "path", "status", "code"),
         [
-            ("GET", "/", 404, "not_found"),
+            ("GET", "/nothing", 404, "not_found"),
             ("GET", "/v1/nothing", 404, "not_found"),
             ("GET", "/v1/conversations/", 404, "not_found"),
             ("PUT", "/v1/conversations", 405, "method_not_allowed"),

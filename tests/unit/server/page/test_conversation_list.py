@@ -159,3 +159,22 @@ async def test_filters_apply_to_lists_and_searches(server, query, count):
     found = await read(server, f"/search?q=need&{query}&part=rows")
 
     assert len(LINK.findall(listed)) == len(LINK.findall(found)) == count
+
+
+@pytest.mark.parametrize(
+    ("reply", "line"),
+    [
+        ("## Release **2.4**\n\n- `export --csv` writes", "Release 2.4 - export --csv writes"),
+        ("```python\nimport snake_case as x\n```", "import snake_case as x"),
+        ("| a | b |\n|---|--:|\n| 1 | 2 |", "a b 1 2"),
+        ("> quoted, 3 > 2 # not a heading", "quoted, 3 2 not a heading"),
+        ("C# and x#y a*", "C# and x#y a"),
+    ],
+)
+async def test_the_last_line_has_no_marks_of_markdown(server, reply, line):
+    conversation = await server.create_conversation()
+    await server.add_turn(conversation, "Why?", reply)
+
+    row = await read(server, f"/c/{conversation}?part=row")
+
+    assert f'<span class="line" dir="auto">{line}</span>' in row

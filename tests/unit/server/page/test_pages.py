@@ -63,3 +63,21 @@ async def test_a_foreign_host_or_origin_is_refused(server, path):
 
     assert (host.status_code, origin.status_code, own.status_code) == (403, 403, 200)
     assert host.json()["error"]["code"] == "host_not_allowed"
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/c", "/static/"])
+async def test_an_unknown_address_is_html_for_browsers_and_json_for_clients(server, path):
+    browser = await server("GET", path, headers={"Accept": "text/html,*/*;q=0.8"})
+    client = await server("GET", path)
+    api = await server("GET", f"/v1{path}", headers={"Accept": "text/html"})
+
+    assert {browser.status_code, client.status_code, api.status_code} == {404}
+    assert '<a href="/">' in browser.text
+    assert client.json()["error"]["code"] == api.json()["error"]["code"] == "not_found"
+
+
+async def test_a_foreign_host_is_an_html_error_for_browsers(server):
+    response = await server("GET", "/", headers={"Host": "other.example", "Accept": "text/html"})
+
+    assert response.status_code == 403
+    assert "server.allowed_hosts" in response.text
