@@ -2,7 +2,9 @@
 
 import base64
 import json
+from typing import Any
 
+import pytest
 from playwright.sync_api import Locator, Page, expect
 from tests.fake_provider import FakeProvider, ToolCall
 from tests.server_process import COMPLETIONS, Server, completion_body, list_messages
@@ -203,25 +205,6 @@ def test_an_error_in_the_middle_of_a_stream_keeps_the_text(
     expect(turn.locator("[data-action=retry]")).to_have_count(1)
 
 
-def test_a_lost_connection_is_resumed(
-    page: Page, server: Server, upstream: FakeProvider, expected_problems: list[str]
-):
-    expected_problems.append("net::")
-    page.goto(f"/c/{start_conversation(server)}")
-    gate = upstream.queue_held_reply("One ", "two ", "three.", at=2)
-    send(page, "Count.")
-    expect(page.locator(".live .tail")).to_have_text("One two ")
-    expect(page.locator("body")).to_have_attribute("data-feed", "ready")
-
-    page.context.set_offline(True)
-    expect(page.locator("body")).not_to_have_attribute("data-feed", "ready")
-    gate.open()
-    page.context.set_offline(False)
-
-    expect(page.locator(COMPLETE)).to_have_count(2)
-    expect(page.locator("#turns")).to_contain_text("One two three.")
-
-
 def test_a_double_click_sends_once(page: Page, server: Server, upstream: FakeProvider):
     page.goto(f"/c/{start_conversation(server)}")
     count = len(upstream.requests)
@@ -396,6 +379,31 @@ def test_the_conversation_of_an_agent_grows(page: Page, server: Server, upstream
     expect(page.locator("#rows .row").first).to_contain_text("Agent")
     created = start_conversation(server, "Brand new")
     expect(page.locator("#rows .row").first).to_have_attribute("data-id", created)
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses"])
+def test_turns_of_other_protocols_are_followed(
+    page: Page, server: Server, upstream: FakeProvider, path: str
+):
+    conversation = start_conversation(server, "Agent")
+    page.goto(f"/c/{conversation}")
+    expect(page.locator("body")).to_have_attribute("data-feed", "ready")
+    call = ToolCall(id="c1", name="search", arguments='{"q": "cats"}')
+    gate = upstream.queue_held_reply("One ", "two.", at=1, tool_calls=(call,))
+    text = "Step 2"
+    body: dict[str, Any] = {"model": "openai/gpt-test", "stream": True}
+    if path == "/v1/messages":
+        body |= {"messages": [{"role": "user", "content": text}], "max_tokens": 50}
+    else:
+        body |= {"input": text}
+    running = server.open("POST", path, body, {"X-Conversation-ID": conversation})
+
+    expect(page.locator("#turns .live .tail")).to_have_text("One ")
+    gate.open()
+    running.rest()
+    expect(page.locator(COMPLETE)).to_have_count(2)
+    expect(page.locator("#turns .turn").last).to_contain_text("One two.")
+    expect(page.locator("#turns .tool .name")).to_have_text("search")
 
 
 def test_a_rejected_key_is_reported_at_the_turn(

@@ -1,10 +1,10 @@
 // The composer: sends messages and starts conversations.
 
 import { addFiles, buildContent, handlePaste, hasAttachments, hasFiles, MAX_BYTES, setAttachments, takeAttachments } from "./attachments.js";
-import { announce, open } from "./navigation.js";
-import { request, requestJson } from "./api.js";
+import { open } from "./navigation.js";
+import { requestJson } from "./api.js";
 import { deleteDraft, readDraft, saveDraft } from "./drafts.js";
-import { findOpenStream, openConversation, runTurn, showTurnError } from "./stream.js";
+import { findOpenStream, openConversation, openEnd, runTurn, showTurnError } from "./stream.js";
 import { addShortcut } from "./keyboard.js";
 import { showError, showToast } from "./toast.js";
 import { texts } from "./texts.js";
@@ -129,7 +129,8 @@ export async function sendMessages(messages, { from = null } = {}) {
   isStarting = true;
   showButtons();
   try {
-    if (!openConversation()) await startConversation();
+    if (openConversation()) await openEnd();
+    else await startConversation();
   } catch (failure) {
     restore(messages);
     return showError(failure);
@@ -184,6 +185,12 @@ function showSent(content) {
   const message = document.createElement("article");
   message.className = "message";
   message.dataset.role = "user";
+  const header = document.createElement("header");
+  const speaker = document.createElement("span");
+  speaker.className = "speaker";
+  speaker.textContent = texts.speaker_user;
+  header.append(speaker);
+  message.append(header);
   const parts = typeof content === "string" ? [{ type: "text", text: content }] : content;
   for (const part of parts) message.append(part.image_url ? makeImage(part.image_url.url) : makeText(part.text));
   article.append(message);
@@ -193,13 +200,14 @@ function showSent(content) {
     turns.id = "turns";
     findForm().before(turns);
   }
+  turns.querySelector(":scope > p")?.remove();
   turns.append(article);
   return article;
 }
 
 function makeText(text) {
   const element = document.createElement("div");
-  element.className = "raw";
+  element.className = "text raw";
   element.textContent = text;
   return element;
 }

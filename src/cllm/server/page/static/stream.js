@@ -3,7 +3,8 @@
 // The server's HTML replaces a turn when it ends. A stream continues while another conversation is
 // open, and shows its text again when its own is.
 
-import { announce, parseHtml, replaceHtml } from "./navigation.js";
+import { showLocalTimes } from "./conversation.js";
+import { announce, open, parseHtml, replaceHtml } from "./navigation.js";
 import { isAbort, readEvents, request, requestPart } from "./api.js";
 import { decodeEvent, findBlockEnd } from "./stream_decoder.js";
 import { texts } from "./texts.js";
@@ -68,6 +69,12 @@ function make(tag, name, text) {
   return element;
 }
 
+function makeFacts(text) {
+  const header = make("header");
+  header.append(make("p", "facts", text));
+  return header;
+}
+
 /** Text of a reply: finished blocks as the server's HTML, the rest in one text node. */
 class LiveText {
   constructor(parent) {
@@ -109,7 +116,7 @@ class LiveReply {
   constructor(article, author) {
     this.element = make("article", "message live");
     this.element.dataset.role = "assistant";
-    this.element.append(make("header", "author", author), (this.waiting = make("p", "waiting", texts.waiting)));
+    this.element.append(makeFacts(author), (this.waiting = make("p", "waiting", texts.waiting)));
     article.append(this.element);
     this.tools = new Map();
   }
@@ -251,6 +258,12 @@ function showState() {
   announce("cllm:streams");
 }
 
+/** Show the end of the conversation, if another part or variant is open. */
+export async function openEnd() {
+  const path = `/c/${encodeURIComponent(openConversation())}`;
+  if (location.pathname !== path || location.search) await open(path);
+}
+
 /**
  * Send a request for a turn and show its reply. Returns {turn, failure}; `failure` is null after a
  * success or a stop.
@@ -371,11 +384,17 @@ async function loadTurns() {
   } while (isStale);
 }
 
+/** Update title and figures; the other controls of the head may be in use. */
+function showHead(loaded) {
+  const [facts, title] = [".head > .facts", "#title"].map((name) => loaded.querySelector(name));
+  if (facts) document.querySelector(".head > .facts")?.replaceWith(facts);
+  const shown = document.getElementById("title");
+  if (title && shown && !shown.childElementCount) shown.textContent = title.textContent;
+}
+
 function placeTurns(loaded) {
   const turns = document.getElementById("turns");
-  const header = loaded.querySelector("header");
-  const oldHeader = document.querySelector("#main > header");
-  if (header && oldHeader && header.textContent !== oldHeader.textContent) oldHeader.replaceWith(header);
+  showHead(loaded);
   // Older turns of a long conversation are shown: its end is not in the document.
   if (!turns || turns.querySelector(":scope > .later")) return;
   const fresh = [...loaded.querySelectorAll("#turns > .turn")];
@@ -389,6 +408,7 @@ function placeTurns(loaded) {
   if (fresh.length) turns.querySelector(":scope > p")?.remove();
   let position = null;
   for (const article of fresh) {
+    showLocalTimes(article);
     const old = findTurn(article.dataset.turn);
     const place = old ?? adoptPending(article);
     if (!place) {

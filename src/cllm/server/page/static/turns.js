@@ -1,9 +1,9 @@
 // Actions on turns: edit a message in a branch, regenerate a reply, branch, try again.
 
 import { announce, open } from "./navigation.js";
-import { request, requestJson } from "./api.js";
+import { requestJson } from "./api.js";
 import { chooseModel, sendMessages } from "./composer.js";
-import { conversationPath, findOpenStream, openConversation, runTurn, scrollToEnd, showTurnError } from "./stream.js";
+import { conversationPath, findOpenStream, openConversation, openEnd, runTurn, scrollToEnd, showTurnError } from "./stream.js";
 import { addShortcut } from "./keyboard.js";
 import { showError, showToast } from "./toast.js";
 import { texts } from "./texts.js";
@@ -24,6 +24,7 @@ async function act(action, ...values) {
 
 /** Reply again to the last message; the reply before becomes a variant. */
 async function regenerate() {
+  await openEnd();
   const last = findTurns().at(-1);
   if (!last) return;
   const conversation = openConversation();
