@@ -334,6 +334,27 @@ def test_drafts_belong_to_a_conversation_and_survive_a_reload(page: Page, server
     expect(prompt(page)).to_have_value("")
 
 
+def test_a_first_message_that_is_refused_leaves_no_empty_conversation(
+    page: Page, server: Server, expected_problems: list[str]
+):
+    expected_problems.append("404")
+    page.goto("/")
+    page.locator("#composer [name=model]").evaluate(
+        "select => { select.add(new Option('no-such-model')); select.value = 'no-such-model' }"
+    )
+    send(page, "Hello?")
+    unsent = page.locator("#turns .unsent")
+    expect(unsent).to_contain_text("Hello?")
+    expect(unsent.locator(".turn-error")).to_contain_text("no-such-model")
+    refused = page.url.rpartition("/")[2]
+
+    page.locator(".brand").click()
+
+    expect(prompt(page)).to_have_value("Hello?")
+    path = f"/v1/conversations/{refused}"
+    page.wait_for_function(f"async () => (await fetch('{path}')).status === 404")
+
+
 def test_edit_regenerate_and_branch(page: Page, server: Server, upstream: FakeProvider):
     conversation = start_conversation(server, "First question")
     server.complete(("user", "Second question"), conversation=conversation)

@@ -24,7 +24,7 @@ export function takeAttachments() {
   return taken;
 }
 
-export function setAttachments(list) {
+function setAttachments(list) {
   attachments = list;
   showAttachments();
 }
@@ -93,7 +93,7 @@ export function handlePaste(event) {
   return true;
 }
 
-function showAttachments() {
+export function showAttachments() {
   const list = findList();
   if (!list) return;
   list.hidden = !attachments.length;

@@ -1,8 +1,8 @@
 // The composer: sends messages and starts conversations.
 
-import { addFiles, buildContent, handlePaste, hasAttachments, hasFiles, MAX_BYTES, setAttachments, takeAttachments } from "./attachments.js";
-import { open } from "./navigation.js";
-import { requestJson } from "./api.js";
+import { addFiles, buildContent, handlePaste, hasAttachments, hasFiles, MAX_BYTES, showAttachments, takeAttachments } from "./attachments.js";
+import { announce, open } from "./navigation.js";
+import { request, requestJson } from "./api.js";
 import { deleteDraft, readDraft, saveDraft } from "./drafts.js";
 import { findOpenStream, openConversation, openEnd, runTurn, showTurnError } from "./stream.js";
 import { addShortcut } from "./keyboard.js";
@@ -16,6 +16,8 @@ let models = null;
 let draft = null;
 let draftTimer;
 let isStarting = false;
+let shown = { conversation: null, model: null };
+let emptyConversation = null;
 
 const findForm = () => document.querySelector("form#composer");
 const findField = (name) => findForm()?.elements[name];
@@ -35,9 +37,31 @@ function prepare() {
     if (saved.system) form.querySelector(".system")?.setAttribute("open", "");
   }
   fit(form.elements.prompt);
-  setAttachments([]);
+  restoreChoices(form);
   showButtons();
   fillModels().catch(() => {});
+}
+
+/** Attachments and model stay when the same conversation is loaded again. */
+function restoreChoices(form) {
+  const conversation = openConversation();
+  const { model } = form.elements;
+  if (shown.conversation !== conversation) {
+    takeAttachments();
+    shown = { conversation, model: null };
+    deleteEmpty();
+  } else if (shown.model) model.replaceChildren(new Option(shown.model));
+  showAttachments();
+}
+
+/** Delete a conversation that this page has created and whose first message was refused. */
+function deleteEmpty() {
+  const id = emptyConversation;
+  if (!id || id === openConversation()) return;
+  emptyConversation = null;
+  request(`/v1/conversations/${encodeURIComponent(id)}?permanent=true`, { method: "DELETE" })
+    .then(() => announce("cllm:changed", { id }))
+    .catch(() => {});
 }
 
 /** Let the field grow, in browsers without `field-sizing`. */
@@ -112,7 +136,8 @@ function readMessages(form) {
 
 async function submit() {
   const form = findForm();
-  if (!form || isStarting || findOpenStream()) return;
+  if (!form || isStarting) return;
+  if (findOpenStream()) return showToast(texts.turn_is_running);
   const isEmpty = !form.elements.prompt.value.trim() && !hasAttachments();
   if (isEmpty) return form.elements.prompt.focus();
   if (form.elements.prompt.value.length > MAX_BYTES) return showToast(texts.message_too_large, { kind: "error" });
@@ -146,16 +171,20 @@ export async function sendMessages(messages, { from = null } = {}) {
 async function startConversation() {
   const { id } = await requestJson("/v1/conversations", { method: "POST", body: {} });
   const model = findField("model")?.value;
+  emptyConversation = id;
+  shown = { conversation: id, model };
   await open(`/c/${encodeURIComponent(id)}`);
-  if (model && findField("model")) findField("model").value = model;
 }
 
 async function sendTurn(conversation, send, { from = null } = {}) {
   const user = send.body.messages.findLast(({ role }) => role === "user");
   const article = showSent(user.content);
   const { failure, isSaved } = await runTurn(conversation, { ...send, article, author: send.body.model });
-  if (from !== null && (!failure || isSaved)) forgetDraft(from, conversation);
-  if (!failure || isSaved) return;
+  if (!failure || isSaved) {
+    if (emptyConversation === conversation) emptyConversation = null;
+    if (from !== null) forgetDraft(from, conversation);
+    return;
+  }
   article.classList.add("unsent");
   showTurnError(article, failure, () => {
     article.remove();
@@ -272,6 +301,9 @@ export function start() {
     if (event.target !== findField("files")) return;
     addFiles([...event.target.files]);
     event.target.value = "";
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target === findField("model")) shown.model = event.target.value;
   });
   document.addEventListener("keydown", handleKey);
   document.addEventListener("click", handleClick);

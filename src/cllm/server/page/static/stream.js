@@ -6,7 +6,7 @@
 import { showLocalTimes } from "./conversation.js";
 import { announce, open, parseHtml, replaceHtml } from "./navigation.js";
 import { isAbort, readEvents, request, requestPart } from "./api.js";
-import { decodeEvent, findBlockEnd } from "./stream_decoder.js";
+import { decodeEvent, findBlockEnd, mergePieces } from "./stream_decoder.js";
 import { texts } from "./texts.js";
 
 const MAX_RECONNECTS = 5;
@@ -88,7 +88,7 @@ class LiveText {
 
   append(text) {
     this.tail.appendData(text);
-    const end = findBlockEnd(this.tail.data);
+    const end = text.includes("\n") || this.tail.data.includes("\n\n") ? findBlockEnd(this.tail.data) : 0;
     if (!end) return;
     const source = this.tail.data.slice(0, end);
     const block = make("div", "raw", source);
@@ -186,7 +186,7 @@ class TurnStream {
     article.setAttribute("aria-busy", "true");
     article.querySelector(":scope > .status")?.remove();
     this.reply = new LiveReply(article, this.author);
-    changeTurns(() => this.pieces.forEach((piece) => this.reply.show(piece)));
+    changeTurns(() => mergePieces(this.pieces).forEach((piece) => this.reply.show(piece)));
   }
 
   receive(piece) {
@@ -198,7 +198,7 @@ class TurnStream {
   flush() {
     const pieces = this.waitingPieces.splice(0);
     if (!this.article?.isConnected) return;
-    changeTurns(() => pieces.forEach((piece) => this.reply.show(piece)));
+    changeTurns(() => mergePieces(pieces).forEach((piece) => this.reply.show(piece)));
   }
 
   /** Read events until the end; throws the error of the turn. */
@@ -261,7 +261,8 @@ function showState() {
 /** Show the end of the conversation, if another part or variant is open. */
 export async function openEnd() {
   const path = `/c/${encodeURIComponent(openConversation())}`;
-  if (location.pathname !== path || location.search) await open(path);
+  const isEnd = decodeURIComponent(location.pathname) === decodeURIComponent(path) && !location.search;
+  if (!isEnd) await open(path);
 }
 
 /**

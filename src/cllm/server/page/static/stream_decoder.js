@@ -50,6 +50,18 @@ function decodeResponse(type, { delta, item, output_index: key, response }) {
   return [];
 }
 
+/** Return the pieces with neighbouring texts joined. */
+export function mergePieces(pieces) {
+  const merged = [];
+  for (const piece of pieces) {
+    const last = merged.at(-1);
+    const name = ["text", "thinking"].find((one) => piece[one] && last?.[one]);
+    if (name) merged[merged.length - 1] = { [name]: last[name] + piece[name] };
+    else merged.push(piece);
+  }
+  return merged;
+}
+
 /**
  * Return the length of the finished blocks at the start of Markdown text; 0 if none is finished.
  * A block ends with an empty line outside of a fence, if no indented line follows.
