@@ -7,9 +7,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 EXIT_INTERRUPTED = 130
+WINDOWS = "cllm runs on Linux and macOS. On Windows, use the Windows Subsystem for Linux (WSL)."
 
 
 def main() -> None:
+    if sys.platform == "win32":
+        sys.exit(WINDOWS)
     sys.excepthook = _report_bug
     try:
         if sys.argv[1:] == ["--version"] and _print_version():

@@ -11,6 +11,8 @@ from tests.fake_provider import WAIT
 from tests.forking import DATABASE_MODULES, ForkServer, fork_server
 from tests.minimal_environment import make_environment, resolve_dependencies
 
+from cllm.cli.main import ASK, COMMANDS
+
 ALL = ("bedrock", "local", "postgres", "server")
 ENVIRONMENTS = [(), ("bedrock", "local"), ("postgres", "server")]
 """Each extra is missing in one of them and installed in another."""
@@ -36,6 +38,12 @@ PLAIN = [
     ("conversations", "list"),
     ("conversations", "show", "demo"),
     ("conversations", "stats"),
+    ("search", "Hello"),
+    ("verify",),
+    ("backup", "cats.backup"),
+    ("restore", "cats.backup"),
+    ("templates", "list"),
+    ("keys", "list"),
     ("conversations", "branch", "demo", "--to", "other"),
     ("conversations", "migrate", "--add-system-prompt", "--dry-run"),
     ("conversations", "--store", "sqlite:cats.db", "list"),
@@ -146,8 +154,20 @@ def test_a_missing_extra_is_named(installed, run):
         code, error = run(*arguments)
         assert code == 1
         assert len(error.splitlines()) == 1, f"{arguments}: {error}"
-        advised = f"pip install '.[{extra}]'" in error
+        advised = f"[{extra}]'" in error and "pip install" in error
         assert advised is (extra not in installed[0]), f"{arguments}: {error}"
+
+
+@pytest.mark.parametrize("installed", [()], indirect=True, ids=["none"])
+def test_the_demo_names_the_extra_that_it_needs(installed, run):
+    code, error = run("demo", "--no-open")
+    assert code == 1
+    assert "[server]'" in error
+
+
+def test_the_lists_contain_every_command():
+    lines = (*PLAIN, *FAILING, *(line for _, line in NEEDING), ("demo",))
+    assert set(COMMANDS) - {ASK} <= {line[0] for line in lines}
 
 
 def test_the_doctor_says_which_extras_are_installed(installed, cllm, settings):

@@ -10,6 +10,7 @@ from tests.surface_generator import internals
 from tests.surface_generator.text import document, join_rows, section
 
 from cllm.core import errors
+from cllm.core.installation import install_command
 
 SAMPLES: dict[str, Any] = {
     "available": 10,
@@ -51,7 +52,7 @@ def _classes() -> list[type[errors.CllmError]]:
 
 def _class(kind: type[errors.CllmError]) -> Iterator[str]:
     error = _make_error(kind)
-    yield f"  text: {error}"
+    yield f"  text: {str(error).replace(install_command('EXTRA'), 'COMMAND')}"
     yield f"  fields: {', '.join(sorted(vars(error))) or 'none'}"
     for protocol in ("openai", "anthropic"):
         status, headers, body = internals.error_response(error, protocol)

@@ -88,12 +88,9 @@ class InvalidTextError(UsageError, ValueError):
 
 
 def install_advice(extra: str) -> str:
-    """The command that adds an extra. cllm is installed from its source folder."""
-    return (
-        f"install cllm again, in its source folder, with the tool that installed it: "
-        f"pip install '.[{extra}]', pipx install --force '.[{extra}]' or "
-        f"uv tool install '.[{extra}]'"
-    )
+    from cllm.core.installation import install_command  # noqa: PLC0415 - only for this error
+
+    return f"to add it, run: {install_command(extra)}"
 
 
 class MissingExtraError(UsageError):

@@ -9,11 +9,11 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import urlsplit
 
 from cllm import __version__
 from cllm.core.errors import CllmError, ProviderError, install_advice
+from cllm.core.installation import EXTRAS, find_distribution
 from cllm.doctor import Finding, ok, problem
 from cllm.provider_factory import ProviderFactory, find_model_cache
 from cllm.providers.http.transport import find_proxy, format_origin
@@ -27,15 +27,6 @@ PORTS = {"http": 80, "https": 443}
 MEGABYTE = 1_000_000
 CHECK = "versions"
 PACKAGES = ("aiohttp", "click", "genai-prices", "Jinja2", "jsonschema", "msgspec", "PyYAML")
-# The package that shows that an extra is installed.
-EXTRAS = {
-    "bedrock": "botocore",
-    "keyring": "keyring",
-    "litellm": "litellm",
-    "local": "xllamacpp",
-    "postgres": "asyncpg",
-    "server": "uvicorn",
-}
 
 
 def check_provider(
@@ -159,7 +150,7 @@ def check_machine() -> Iterator[Finding]:
     yield ok(CHECK, f"cllm {__version__}, Python {platform.python_version()}, {listed}.")
     missing = [package for package, number in versions.items() if number is None]
     if missing:
-        yield problem(CHECK, f"not installed: {', '.join(missing)}; run: pip install cllm")
+        yield problem(CHECK, f"not installed: {', '.join(missing)}; install cllm again.")
     numbers = {extra: _version(package) for extra, package in EXTRAS.items()}
     extras = (
         f"{extra} not installed"
@@ -171,7 +162,5 @@ def check_machine() -> Iterator[Finding]:
 
 
 def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+    found = find_distribution(package)
+    return found and found.version

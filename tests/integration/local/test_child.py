@@ -199,5 +199,5 @@ async def test_a_missing_package_names_the_extra(
     make_provider: Any, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    with pytest.raises(MissingExtraError, match=r"\.\[local\]"):
+    with pytest.raises(MissingExtraError, match=r"install .*\[local\]'"):
         await make_provider().prepare()

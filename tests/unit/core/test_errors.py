@@ -37,7 +37,7 @@ def test_an_untrusted_file_error_names_the_keys_and_the_command():
         (
             errors.MissingExtraError(feature="The local model", extra="local"),
             {"extra": "local"},
-            "pip install '.[local]'",
+            "to add it, run: ",
         ),
         (errors.ModelNotFoundError("Unknown.", model="x"), {"model": "x"}, "Unknown."),
         (

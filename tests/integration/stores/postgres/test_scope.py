@@ -261,5 +261,5 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     for name in [name for name in sys.modules if name.startswith("cllm.stores.postgres")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "asyncpg", None)
-    with pytest.raises(MissingExtraError, match=r"\.\[postgres\]"):
+    with pytest.raises(MissingExtraError, match=r"install .*\[postgres\]'"):
         open_store("postgresql://h/d", clock=now)
