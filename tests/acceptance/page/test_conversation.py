@@ -100,8 +100,6 @@ def test_earlier_messages_are_loaded_without_moving_the_others(page: Page):
 
 def test_the_inspector_shows_what_the_model_saw(page: Page):
     page.goto(f"/c/{SAMPLE}")
-    expect(page.locator("#inspector")).to_be_hidden()
-    page.keyboard.press("i")
 
     inspector = page.locator("#inspector")
     expect(inspector.locator(".total")).to_have_text("3.1k tokens")
@@ -123,6 +121,9 @@ def test_the_inspector_shows_what_the_model_saw(page: Page):
     expect(page.locator("#turns")).to_contain_text("Joke 0.")
     expect(inspector.locator(".tree a.current.variant")).to_have_count(1)
     page.keyboard.press("i")
+    expect(inspector).to_be_hidden()
+    page.reload()
+    expect(page.get_by_role("button", name="What the model saw")).to_be_visible()
     expect(inspector).to_be_hidden()
 
 
@@ -162,3 +163,5 @@ def test_without_scripts_a_conversation_can_be_read(open_context: Callable[..., 
     expect(page.locator("#turns")).not_to_contain_text(f"Answer {LONG_TURNS - 1}")
     page.get_by_role("link", name="Later messages").click()
     expect(page.locator("#turns")).to_contain_text(f"Answer {LONG_TURNS - 1}")
+    page.locator(".permalink").last.click()
+    expect(page.locator("#inspector .prompt")).to_be_visible()

@@ -64,7 +64,6 @@ def test_no_hostile_text_runs_or_loads_anything(page: Page, events: list[str]):
     load_everything(page)
 
     expect(page.locator("#turns > .turn")).to_have_count(len(HOSTILE_TEXTS))
-    page.keyboard.press("i")
     expect(page.locator("#inspector .prompt")).to_be_visible()
     shown = page.locator("#turns").text_content() or ""
     for text in (HOSTILE_TEXTS[0], HOSTILE_TEXTS[3], HOSTILE_TEXTS[5], HOSTILE_TEXTS[30]):

@@ -11,9 +11,9 @@ const SHOWN = "cllm-inspector";
 const isWide = () => window.matchMedia("(min-width: 1100px)").matches;
 const column = () => document.getElementById("inspector");
 
-function wasShown() {
-  const saved = localStorage.getItem(SHOWN);
-  return saved === null ? false : saved === "shown";
+/** Shown beside the conversation, unless it was hidden; over it only on request. */
+function isShownAtFirst() {
+  return isWide() && localStorage.getItem(SHOWN) !== "hidden";
 }
 
 /** Show or hide the column for the conversation that is open. */
@@ -40,7 +40,7 @@ async function load() {
 async function toggle() {
   if (document.body.dataset.view !== "conversation") return;
   const isShown = column().hidden;
-  localStorage.setItem(SHOWN, isShown ? "shown" : "hidden");
+  if (isWide()) localStorage.setItem(SHOWN, isShown ? "shown" : "hidden");
   setShown(isShown);
   if (!isShown) return document.getElementById("main").focus({ preventScroll: true });
   const turn = findVisibleTurn()?.dataset.turn;
@@ -78,8 +78,8 @@ export function start() {
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && !isWide() && column() && !column().hidden) toggle();
   });
-  document.addEventListener("cllm:main", () => setShown(wasShown() && isWide()));
+  document.addEventListener("cllm:main", () => setShown(isShownAtFirst()));
   document.addEventListener("cllm:inspector", () => setShown(!column().hidden));
   addShortcut("i", texts.shortcut_inspector, toggle);
-  setShown(wasShown() && isWide());
+  setShown(isShownAtFirst());
 }
