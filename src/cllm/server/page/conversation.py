@@ -53,7 +53,7 @@ class RangeQuery(msgspec.Struct, frozen=True, kw_only=True):
     part: str = ""
 
 
-class MessageRange(msgspec.Struct, frozen=True, kw_only=True):
+class NumberRange(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of messages, from `first` to before `end`."""
 
     first: int
@@ -127,23 +127,23 @@ def find_turn(conversation: StoredConversation, turn_id: str) -> Turn | None:
     return next((turn for turn in turns if turn.id == turn_id), None)
 
 
-def _select_range(query: RangeQuery, count: int) -> MessageRange:
+def _select_range(query: RangeQuery, count: int) -> NumberRange:
     if query.before is not None:
-        return MessageRange(first=query.before - PAGE_MESSAGES, end=query.before)
+        return NumberRange(first=query.before - PAGE_MESSAGES, end=query.before)
     if query.after is not None:
-        return MessageRange(first=query.after + 1, end=query.after + 1 + PAGE_MESSAGES)
+        return NumberRange(first=query.after + 1, end=query.after + 1 + PAGE_MESSAGES)
     if query.at is not None:
         return _surround(query.at)
-    return MessageRange(first=count - PAGE_MESSAGES + 1, end=count + 1)
+    return NumberRange(first=count - PAGE_MESSAGES + 1, end=count + 1)
 
 
-def _surround(number: int) -> MessageRange:
+def _surround(number: int) -> NumberRange:
     half = PAGE_MESSAGES // 2
-    return MessageRange(first=number - half, end=number + half)
+    return NumberRange(first=number - half, end=number + half)
 
 
 def _cut(
-    conversation: StoredConversation, turns: Sequence[NumberedTurn], wanted: MessageRange
+    conversation: StoredConversation, turns: Sequence[NumberedTurn], wanted: NumberRange
 ) -> LoadedTurns:
     """Return the turns that have a message in the range. A turn without messages is after it."""
     is_newest = wanted.end > conversation.message_count

@@ -12,7 +12,7 @@ from cllm.core.conversation import SystemRecord, Turn, WindowRecord
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, Opening
 from cllm.core.reply import Usage
-from cllm.engine.sent_prompt import LeftOutView, PromptView, SentView
+from cllm.engine.sent_prompt import Kind, LeftOutView, PromptView, SentView
 from cllm.server.page.inspector import (
     MAX_CONTENT,
     MAX_HISTORY,
@@ -50,7 +50,7 @@ def make_prompt(*sent: SentView, **fields) -> PromptView:
     return PromptView(sent=sent, **{**defaults, **fields})
 
 
-def sent(kind: str, tokens: int | None = 10, content="x", **fields) -> SentView:
+def sent(kind: Kind, tokens: int | None = 10, content="x", **fields) -> SentView:
     role = "system" if kind == "system" else "user"
     return SentView(kind=kind, role=role, content=content, tokens=tokens, **fields)
 

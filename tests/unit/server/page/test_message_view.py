@@ -1,6 +1,7 @@
 """Turns as values for templates: parts, tool calls, variants, bounds."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -28,7 +29,7 @@ from cllm.server.page.message_view import (
 START = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
 
-def make_turn(name: str, *raws: dict, place: str | None = None, **fields) -> Turn:
+def make_turn(name: str, *raws: dict[str, Any], place: str | None = None, **fields) -> Turn:
     defaults = {"state": "complete", "started_at": START, "ended_at": START + timedelta(seconds=2)}
     return Turn(
         id=name, place=place or name, messages=openai_messages(*raws), **{**defaults, **fields}
@@ -43,20 +44,22 @@ def view(*turns: Turn, variants: tuple[Turn, ...] = (), limits: RenderLimits | N
     return view_turns(conversation, shown, public_id="c", limits=limits)
 
 
-def user(content) -> dict:
+def user(content) -> dict[str, Any]:
     return {"role": "user", "content": content}
 
 
-def reply(content, **fields) -> dict:
+def reply(content, **fields) -> dict[str, Any]:
     return {"role": "assistant", "content": content, **fields}
 
 
-def call(call_id: str, name: str = "ls", arguments: str = '{"path":"src","all":true}') -> dict:
+def call(
+    call_id: str, name: str = "ls", arguments: str = '{"path":"src","all":true}'
+) -> dict[str, Any]:
     function = {"name": name, "arguments": arguments}
     return reply(None, tool_calls=[{"id": call_id, "type": "function", "function": function}])
 
 
-def result(call_id: str, content: str) -> dict:
+def result(call_id: str, content: str) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 

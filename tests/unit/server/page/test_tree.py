@@ -2,13 +2,13 @@
 
 import re
 
-from tests.server_app import open_server_app
+from tests.server_app import ServerApp, open_server_app
 
 from cllm.core.ports import NewConversation
 from cllm.server.page.tree import MAX_LABEL, MAX_ROWS
 
 
-async def get_inspector(server, path: str) -> str:
+async def get_inspector(server: ServerApp, path: str) -> str:
     return (await server("GET", f"/c/{path}?part=inspector")).text
 
 
