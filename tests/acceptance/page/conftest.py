@@ -13,7 +13,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    expect,
+    sync_playwright,
+)
 from playwright.sync_api import Request as BrowserRequest
 from tests.fake_provider import FakeProvider
 from tests.home import Home, write_settings
@@ -25,6 +32,7 @@ WIDE = {"width": 1440, "height": 900}
 MEDIUM = {"width": 1024, "height": 800}
 PHONE = {"width": 390, "height": 844}
 TIMEOUT = 20_000
+expect.set_options(timeout=TIMEOUT)
 
 
 @pytest.fixture(scope="module")
