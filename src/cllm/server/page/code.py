@@ -97,9 +97,14 @@ def _load_lexer(name: str) -> Lexer:
     return get_lexer_by_name(name, stripnl=False, ensurenl=False)
 
 
+@cache
+def _formatter() -> HtmlFormatter[str]:
+    return HtmlFormatter(nowrap=True)
+
+
 def _format(lexer: Lexer, text: str) -> str:
     out = StringIO()
-    HtmlFormatter(nowrap=True).format(_list_tokens(lexer, text), out)
+    _formatter().format(_list_tokens(lexer, text), out)
     return out.getvalue()
 
 

@@ -41,7 +41,7 @@ from cllm.server.page.texts import TEXTS
 from cllm.wire.convert import parts_of
 from cllm.wire.errors import MalformedError
 
-MAX_TEXT = 400_000
+MAX_TEXT = 200_000
 """The characters of texts that one response renders; later ones are cut."""
 MAX_MEDIA = 6_000_000
 """The characters of images and files in one response; others are not shown."""

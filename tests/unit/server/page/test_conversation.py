@@ -123,7 +123,7 @@ class TestRanges:
 
     async def test_a_long_message_is_cut_until_it_is_shown_whole(self, server):
         conversation = await server.create_conversation()
-        await server.add_turn(conversation, "x" * 150_000 + "END", "ok")
+        await server.add_turn(conversation, "x" * 100_000 + "END", "ok")
 
         cut = await get_main(server, conversation)
         whole = await get_main(server, link(cut, r"Show all \(50,003 more characters\)"))

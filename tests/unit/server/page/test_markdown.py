@@ -128,6 +128,13 @@ class TestBlocks:
 
         assert html.startswith('<div class="plain" dir="auto">**a** &lt;b&gt;**a**')
 
+    @pytest.mark.parametrize("text", [">" * 50 + "END", "- " * 50 + "END", "1. " * 30 + "END"])
+    def test_a_deeply_nested_text_is_plain_and_complete(self, text):
+        assert PageParser(render_markdown(text)).text == text
+
+    def test_a_nested_text_is_rendered(self):
+        assert render_markdown("> " * 10 + "END").count("<blockquote") == 10
+
 
 class TestEndpoint:
     async def test_a_block_is_rendered(self, tmp_path):
