@@ -100,6 +100,37 @@ def test_a_search_shows_matches_while_typing_and_survives_reload_and_back(page: 
     expect(page.locator(".row").first).to_be_visible()
 
 
+def test_an_unknown_conversation_is_an_error_in_the_main_column(
+    page: Page, expected_problems: list[str]
+):
+    expected_problems.append("status of 404")
+    page.goto("/")
+    page.locator(".row").first.evaluate("row => { row.href = '/c/' + crypto.randomUUID(); }")
+
+    page.locator(".row").first.click()
+
+    expect(page.locator("#main .failure")).to_contain_text("does not exist")
+    page.get_by_text("Back to the conversations").click()
+    expect(page.locator(".welcome")).to_be_visible()
+
+
+def test_a_fragment_and_a_search_do_not_load_the_conversation_again(page: Page):
+    page.goto(f"/c/{NEEDLE.id}")
+    page.locator("#main").evaluate("main => { main.isSame = main.firstElementChild; }")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("#main$"))
+
+    page.fill("#q", "needle")
+    expect(page.locator(".row.hit")).to_have_count(1)
+    page.go_back()
+
+    expect(page.locator(".row.hit")).to_have_count(0)
+    expect(page.locator("#q")).to_have_value("")
+    expect(page).to_have_url(re.compile(f"/c/{NEEDLE.id}#main$"))
+    assert page.locator("#main").evaluate("main => main.isSame === main.firstElementChild")
+
+
 def test_only_the_newest_search_is_shown(page: Page):
     page.goto("/")
     held: list[Route] = []

@@ -15,7 +15,8 @@ NEXT = re.compile(r'class="next" rel="next" href="([^"]+)"')
 async def read(server, path: str, part: str = "rows") -> str:
     response = await server("GET", path, params={"part": part} if "?" not in path else None)
     assert response.status_code == 200, response.text
-    return response.text
+    text: str = response.text
+    return text
 
 
 async def test_rows_are_links_under_the_heading_of_their_day(server):

@@ -12,6 +12,7 @@ const PATHS = /^\/(?:|search|usage|c\/.+)$/;
 const trusted = globalThis.trustedTypes?.createPolicy("cllm", { createHTML: (html) => html });
 const trust = (html) => trusted?.createHTML(html) ?? html;
 let controller = new AbortController();
+let shownPath = location.pathname + location.search;
 
 /** Return the nodes of HTML from the server. Scripts in it do not run. */
 export function parseHtml(html) {
@@ -89,15 +90,23 @@ async function show(url, list) {
   }
 }
 
+function setView(url) {
+  const name = url.pathname === "/usage" ? "usage" : "list";
+  document.body.dataset.view = url.pathname.startsWith("/c/") ? "conversation" : name;
+  markOpenRow(url);
+}
+
 async function showMain(url, { signal, isNew = false }) {
   const main = document.getElementById("main");
   const path = url.pathname + url.search;
   const isConversation = path.startsWith("/c/");
-  document.body.dataset.view = isConversation ? "conversation" : url.pathname === "/usage" ? "usage" : "list";
-  markOpenRow(url);
+  shownPath = path;
+  setView(url);
   const timer = isNew && setTimeout(() => showSkeleton(main), SKELETON_DELAY);
   try {
     const inspector = isConversation ? loadInspector(path, signal) : clearInspector();
+    // The error of the main column is reported, if both fail.
+    inspector?.catch(() => {});
     // Awaited below, unless the main column fails first.
     inspector?.catch(() => {});
     const { html, title } = await requestPart(path, "main", { signal });
@@ -173,14 +182,24 @@ function followLink(event) {
   open(link.classList.contains("back") ? listUrl() : link.href, { push: !isHere });
 }
 
+/** Show the entry of the history; a column that has not changed stays. */
+function travel(event) {
+  const url = new URL(location.href);
+  const path = url.pathname + url.search;
+  const list = event.state?.list ?? (isListPath(url) ? path : listUrl());
+  if (path !== shownPath) return show(url, list);
+  setView(url);
+  scrollToTarget();
+  return showList(list).catch(showError);
+}
+
 export function start() {
   history.scrollRestoration = "manual";
   document.addEventListener("click", followLink);
   document.addEventListener("cllm:rows", () => markOpenRow());
-  window.addEventListener("popstate", (event) => {
-    const url = new URL(location.href);
-    show(url, event.state?.list ?? (isListPath(url) ? url.pathname + url.search : listUrl()));
-  });
+  window.addEventListener("popstate", travel);
+  // The browser makes the entry of a link to a fragment.
+  window.addEventListener("hashchange", () => history.state ?? history.replaceState({ list: listUrl() }, ""));
   document.addEventListener("cllm:document", restore);
   restore();
 }
