@@ -22,7 +22,7 @@ from cllm.server.api.conversation_lists import (
 )
 from cllm.server.api.conversation_ref import StoreRef, find_conversation
 from cllm.server.http.parameters import ListQuery, SearchQuery
-from cllm.server.page.empty_list import describe_empty_list
+from cllm.server.page.empty_list import ServerFacts, describe_empty_list
 from cllm.server.page.figures import UNKNOWN, format_cost, format_day, format_time, format_tokens
 from cllm.server.page.layout import EMPTY, render
 from cllm.server.page.selection import ARCHIVE_FILTERS, DAYS, EVERYTHING, ORIGINS, Selection
@@ -88,7 +88,12 @@ async def render_rows(request: ApiRequest, selection: Selection = EVERYTHING) ->
     """Return one page of rows, and the link to the next page."""
     rows = await (_search if selection.q.strip() else _list)(request, selection)
     is_empty = not (rows.days or selection.cursor or selection.offset)
-    empty = describe_empty_list(selection, str(request.base_url).rstrip("/"))
+    facts = ServerFacts(
+        address=str(request.base_url).rstrip("/"),
+        model=request.server.app.model,
+        has_keys=bool(request.server.settings.keys),
+    )
+    empty = describe_empty_list(selection, facts)
     return render("rows.html", page=rows, is_empty=is_empty, empty=empty)
 
 

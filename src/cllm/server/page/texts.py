@@ -25,6 +25,8 @@ TEXTS = {
     "incomplete.",
     "empty_search_title": "No message found",
     "empty_text": "Conversations of the shell, the chat and API clients appear here. Start one:",
+    "empty_text_keys": "Conversations of clients with this key appear here. Start one with the "
+    "header X-Conversation-ID, or record the requests of apps and agents:",
     "empty_title": "No conversation yet",
     "error_title": "Error",
     "filters": "Filters",

@@ -76,7 +76,7 @@ async def test_empty_lists_say_what_would_fill_them(server):
 
     for html in (nothing, search, archive):
         assert html.count('class="command"') == 3
-    assert "OPENAI_BASE_URL=http://127.0.0.1:3000/v1" in nothing
+    assert "curl http://127.0.0.1:3000/v1/chat/completions" in nothing
     assert "<b>" not in search
     assert "cllm conversations archive ID" in archive
     assert len({nothing, search, archive}) == 3
