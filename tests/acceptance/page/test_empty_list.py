@@ -14,7 +14,7 @@ from tests.server_process import Server
 def test_the_commands_of_an_empty_list_fill_it(serve: Callable[..., Server], cllm: Cllm):
     server = serve()
     page = server("GET", "/?part=rows").body.decode()
-    commands = re.findall(r'class="command"><code>(.*?)</code>', page)
+    commands = re.findall(r'class="command"><code[^>]*>(.*?)</code>', page)
     ask, chat, client = [shlex.split(html.unescape(command)) for command in commands]
 
     assert chat == ["cllm", "chat"]
