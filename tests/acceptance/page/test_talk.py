@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 from tests.fake_provider import FakeProvider, ToolCall
+from tests.home import Home
 from tests.server_process import COMPLETIONS, Server, completion_body, list_messages
 
 PIXEL = base64.b64decode(
@@ -425,6 +426,47 @@ def test_turns_of_other_protocols_are_followed(
     expect(page.locator(COMPLETE)).to_have_count(2)
     expect(page.locator("#turns .turn").last).to_contain_text("One two.")
     expect(page.locator("#turns .tool .name")).to_have_text("search")
+
+
+def test_a_conversation_file_is_continued_and_stopped(
+    page: Page, served_home: Home, upstream: FakeProvider, expected_problems: list[str]
+):
+    # A conversation file has no stored events.
+    expected_problems.append("404")
+    served_home.write_old_conversation("cats", ("user", "Hi"), ("assistant", "Hello"))
+    page.goto("/c/files:cats")
+    send(page, "More.")
+    expect(page.locator(COMPLETE)).to_have_count(2)
+    gate = upstream.queue_held_reply("Half of ", "it.", at=1)
+    send(page, "Count.")
+    expect(page.locator(".live .tail")).to_have_text("Half of ")
+    other = page.context.new_page()
+    other.goto("/c/files:cats")
+    expect(other.locator(".live .waiting")).to_be_visible()
+
+    page.locator("#composer .stop").click()
+
+    for tab in (page, other):
+        expect(tab.locator("#turns .turn[data-state=incomplete]")).to_contain_text("Half of")
+        expect(tab.locator("#composer .send")).to_be_visible()
+    gate.open()
+    assert served_home.messages("cats")[-1] == ("assistant", "Half of ")
+
+
+def test_a_long_reply_and_hostile_text_are_shown_as_text(
+    page: Page, server: Server, upstream: FakeProvider
+):
+    page.goto(f"/c/{start_conversation(server)}")
+    line = "<img src=x onerror=alert(1)> " * 10 + "\n"
+    gate = upstream.queue_held_reply("```html\n", *[line] * 50, "```\n\n", "End.", at=52)
+    send(page, "Write a page.")
+    expect(page.locator(".live .tail")).to_contain_text("onerror")
+
+    gate.open()
+
+    expect(page.locator(COMPLETE)).to_have_count(2)
+    expect(page.locator("#turns .turn").last.locator("img")).to_have_count(0)
+    expect(page.locator("#turns .turn").last).to_contain_text("End.")
 
 
 def test_a_rejected_key_is_reported_at_the_turn(
