@@ -109,7 +109,7 @@ class ConversationFeed:
         self._listeners: set[Listener] = set()
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
-        self._snapshot = Snapshot(refs)
+        self._snapshot = FeedSnapshot(refs)
         self._cursor = OLDEST
 
     async def stream(self, cursor: datetime | None) -> AsyncIterator[bytes]:
@@ -142,7 +142,7 @@ class ConversationFeed:
             return KEEP_ALIVE
 
     def _start(self) -> None:
-        self._snapshot = Snapshot(self._refs)
+        self._snapshot = FeedSnapshot(self._refs)
         self._ready = asyncio.Event()
         self._task = asyncio.create_task(self._poll_forever())
 
@@ -179,7 +179,7 @@ def _close(listener: Listener) -> None:
         listener.put_nowait(b"")
 
 
-class Snapshot:
+class FeedSnapshot:
     """The newest conversations as of the last poll. `newest` is the time of the newest change."""
 
     def __init__(self, refs: tuple[StoreRef, ...]) -> None:
