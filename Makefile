@@ -17,7 +17,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) *
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11
 
-.PHONY: demo test tests coverage surface check format lint types contracts torture clients differential bench bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server lock clean
+.PHONY: demo test tests coverage surface screenshots check format lint types contracts torture clients differential bench bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server lock clean
 
 demo: $(DEMO)/ready
 	@PATH="$(CURDIR)/$(DEMO)/bin:$$PATH" sh examples/demo.sh
@@ -50,6 +50,10 @@ $(DEV)/ready: pyproject.toml requirements/dev.txt
 surface: $(DEV)/ready
 	$(DEV)/bin/python -m tests.surface_generator
 	@git --no-pager diff --stat -- tests/surface
+
+# Writes the pictures of the documentation (docs/images) with `cllm demo` and Chromium.
+screenshots: $(DEV)/ready
+	$(DEV)/bin/python -m tests.screenshots
 
 check: format lint types contracts coverage
 

@@ -39,7 +39,7 @@ def test_a_project_s_settings_need_no_trust(home, tmp_path):
 
 @pytest.mark.usefixtures("home")
 def test_every_conversation_can_be_stored(tmp_path):
-    assert fill_store(load_demo_settings(tmp_path, 0)) == 30
+    assert fill_store(load_demo_settings(tmp_path, 0)) == 35
     assert (tmp_path / "cllm.db").is_file()
 
 
