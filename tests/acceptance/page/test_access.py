@@ -1,13 +1,16 @@
 """Keys, hosts and origins of the page in a browser."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
+from tests.import_sources import chatgpt_cats, write_zip
 from tests.server_app import KEYS
 from tests.server_process import Server, completion_body
 
+LIST = "conversations"
 ALICE = {"Authorization": f"Bearer {KEYS['alice']}"}
 
 
@@ -60,6 +63,32 @@ def test_a_key_is_requested_once_per_tab_and_never_leaves_its_header(
     page.click(".forget-key")
     expect(field).to_be_focused()
     assert page.evaluate("Object.keys(sessionStorage)") == []
+
+
+def test_exports_and_imports_send_the_key(
+    server: Server, page: Page, conversation: str, expected_problems: list[str], tmp_path: Path
+):
+    expected_problems.append("status of 401")
+    archive = write_zip(tmp_path / "cats.zip", {"conversations.json": [chatgpt_cats()]})
+    page.goto(f"/c/{conversation}")
+    page.locator("#key-field").fill(KEYS["alice"])
+    page.keyboard.press("Enter")
+
+    page.get_by_label("Actions").click()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export as Markdown").click()
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Import an archive").click()
+    chooser.value.set_files(archive)
+
+    expect(page.get_by_text("cats.zip is imported")).to_be_visible()
+    assert "A secret of Alice." in Path(download.value.path()).read_text(encoding="utf-8")
+    titles = [
+        [one["title"] for one in server("GET", "/v1/conversations", None, headers).json[LIST]]
+        for headers in (ALICE, {"Authorization": f"Bearer {KEYS['bob']}"})
+    ]
+    assert len(titles[0]) > 1
+    assert titles[1] == []
 
 
 def test_without_scripts_the_form_explains_the_header(

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, FilePayload, Page, expect
 from tests.acceptance.page.conftest import PHONE, WIDE
 from tests.acceptance.page.seed import add_conversations, build_conversation
 from tests.node_programs import install_packages
@@ -98,3 +98,34 @@ def test_every_control_of_the_list_is_reached_with_tab_and_shows_its_focus(page:
     )
     assert [name for name in names if name not in reached] == []
     assert reached[-1] == "row"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_menus_questions_and_reports_have_no_serious_fault(
+    open_context: Callable[..., BrowserContext], axe: str, scheme: str
+):
+    page = open_context(bypass_csp=True, color_scheme=scheme).new_page()
+    page.goto(f"/c/{CONVERSATION.id}")
+    page.get_by_label("Actions").click()
+    faults = find_faults(page, axe)
+    page.keyboard.press("Escape")
+    page.keyboard.press("F2")
+    faults += find_faults(page, axe)
+    page.keyboard.press("Escape")
+    page.keyboard.press("a")
+    page.locator(".menu[data-archived]").wait_for()
+    faults += find_faults(page, axe)
+    page.get_by_label("Actions").click()
+    page.get_by_role("button", name="Delete permanently…").click()
+    faults += find_faults(page, axe)
+    page.get_by_role("button", name="Cancel").click()
+    page.keyboard.press("a")
+    page.locator(".menu:not([data-archived])").wait_for()
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Import an archive").click()
+    file = {"name": "broken.zip", "mimeType": "application/zip", "buffer": b"broken"}
+    chooser.value.set_files(cast("FilePayload", file))
+    page.get_by_text("broken.zip was not imported").wait_for()
+    faults += find_faults(page, axe)
+
+    assert faults == []
