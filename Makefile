@@ -17,7 +17,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) *
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11
 
-.PHONY: demo test tests coverage surface screenshots check format lint types contracts torture clients differential bench bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server lock clean
+.PHONY: demo test tests coverage surface screenshots check format lint types contracts torture clients differential bench bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server bench-page lock clean
 
 demo: $(DEMO)/ready
 	@PATH="$(CURDIR)/$(DEMO)/bin:$$PATH" sh examples/demo.sh
@@ -99,7 +99,7 @@ $(SDKS)/ready: requirements/sdks.txt
 	$(SDKS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/sdks.txt
 	@touch $@
 
-bench: bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server
+bench: bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server bench-page
 
 bench-startup: $(DEV)/ready $(PEERS)/ready
 	$(DEV)/bin/python bench/startup.py --llm $(CURDIR)/$(PEERS)/bin/llm
@@ -127,6 +127,10 @@ bench-window-local: $(DEV)/ready
 
 bench-server: $(DEV)/ready $(PEERS)/ready $(PORTKEY)
 	$(DEV)/bin/python bench/server.py --peers $(CURDIR)/$(PEERS)/bin --portkey $(CURDIR)/$(PORTKEY)
+
+# Needs Chromium.
+bench-page: $(DEV)/ready
+	$(DEV)/bin/python bench/page.py
 
 # Installs the tools that the benchmarks compare with.
 $(PORTKEY):

@@ -55,7 +55,7 @@ def main() -> int:
 @contextmanager
 def serve_demo() -> Iterator[str]:
     """Yield the address of a `cllm demo`."""
-    arguments = [COMMAND, "demo", "--no-open"]
+    arguments = [str(COMMAND), "demo", "--no-open"]
     with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
