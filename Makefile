@@ -12,12 +12,12 @@ PORTKEY := .cache/portkey/node_modules/@portkey-ai/gateway/build/start-server.js
 TEST_ARGS ?=
 OLD ?= HEAD
 # Tests of a server mostly wait, so there are more workers than cores.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) * 3 // 2 + 1)')
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0)) * 3 // 2 + 1)')
 # Without bytecode files every worker and every command of the tests would compile all modules.
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11
 
-.PHONY: demo test tests coverage surface screenshots check format lint types contracts torture clients differential bench bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server bench-page lock clean
+.PHONY: demo test tests coverage surface screenshots check format lint types contracts torture clients differential bench bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server bench-page package sbom lock clean
 
 demo: $(DEMO)/ready
 	@PATH="$(CURDIR)/$(DEMO)/bin:$$PATH" sh examples/demo.sh
@@ -141,10 +141,20 @@ $(PEERS)/ready: requirements/bench.txt
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	@touch $@
 
+# Builds the wheel and the sdist in dist/ and tests the wheel in new environments.
+package:
+	PYTHON="$(PYTHON)" .ci/package
+
+# Writes the software bill of materials: cllm[all] with its locked dependencies, as CycloneDX.
+sbom:
+	$(PYTHON) -m tests.sbom requirements/all.txt sbom/cllm.cdx.json
+
 # Needs uv. The lock files contain versions and hashes, but no registry.
 lock:
 	$(COMPILE) --extra local pyproject.toml --output-file requirements/local.txt
+	$(COMPILE) --extra all pyproject.toml --output-file requirements/all.txt
 	$(COMPILE) --extra dev pyproject.toml --output-file requirements/dev.txt
+	$(COMPILE) requirements/build.in --output-file requirements/build.txt
 	$(COMPILE) requirements/bench.in --output-file requirements/bench.txt
 	$(COMPILE) requirements/clients.in --output-file requirements/clients.txt
 	$(COMPILE) requirements/sdks.in --output-file requirements/sdks.txt

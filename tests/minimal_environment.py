@@ -16,13 +16,13 @@ from packaging.utils import NormalizedName, canonicalize_name
 SOURCE = Path(__file__).parents[1] / "src"
 
 
-def make_environment(folder: Path, extras: Iterable[str]) -> Path:
+def make_environment(folder: Path, extras: Iterable[str], *, source: Path = SOURCE) -> Path:
     """Create the environment in a new folder; return the path of its Python."""
     venv.create(folder, with_pip=False, symlinks=True)
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder)}))
     for name in resolve_dependencies("cllm", extras):
         _link(distribution(name), packages)
-    (packages / "cllm.pth").write_text(f"{SOURCE}\n", encoding="utf-8")
+    (packages / "cllm.pth").write_text(f"{source}\n", encoding="utf-8")
     return folder / "bin" / "python"
 
 
