@@ -178,7 +178,7 @@ def test_an_unwritable_cache_is_no_error(read, provider, tmp_path):
         (
             response_steps(
                 200,
-                gzip.compress(bytes(100 * MAX_RESPONSE_BYTES)),
+                gzip.compress(bytes(4 * MAX_RESPONSE_BYTES)),
                 **{"Content-Encoding": "gzip"},
             ),
             "more than 4194304 bytes",
