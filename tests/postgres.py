@@ -64,6 +64,14 @@ class Server:
         finally:
             await connection.close()
 
+    async def execute_all(self, sql: str, *, database: str = "postgres") -> None:
+        """Execute several statements in one transaction."""
+        connection = await asyncpg.connect(self.url(database))
+        try:
+            await connection.execute(sql)
+        finally:
+            await connection.close()
+
     async def set_options(self, **options: str) -> None:
         """Change settings of the running server."""
         for name, value in options.items():

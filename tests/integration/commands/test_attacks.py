@@ -124,10 +124,15 @@ def run_line(line: str, rules: CommandRules, project: Path, environment: dict[st
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
     """Every file, folder and link beside and below the folder with its size and its times."""
-    found = {}
-    for path in sorted(folder.parent.rglob("*")):
-        status = path.lstat()
-        found[str(path)] = (status.st_size, status.st_mtime_ns)
+    found: dict[str, tuple[int, int]] = {}
+    folders = [str(folder.parent)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                found[entry.path] = (status.st_size, status.st_mtime_ns)
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
     return found
 
 

@@ -39,16 +39,12 @@ def url(empty_url: str) -> str:
     return empty_url
 
 
-def fill(url: str, **changes: Any) -> None:
-    """An older deployment's database, with columns of the first conversation changed."""
+def fill(url: str) -> None:
+    """An older deployment's database."""
 
     def work(bind: sa.Connection) -> None:
         migrate.upgrade(bind, "0001")
         older.fill(bind)
-        if changes:
-            table = older.CONVERSATIONS
-            first = table.c.id == uuid.UUID(FIRST_ID)
-            bind.execute(sa.update(table).where(first).values(**changes))
 
     Database(url).run(work, create=True)
 
@@ -72,15 +68,39 @@ def with_store(url: str, work: Any) -> Any:
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("forged", FORGED)
-def test_metadata_never_changes_the_owner(url, forged):
-    fill(url, metadata={"cllm": forged, "a": 1})
+def add_copy(bind: sa.Connection, number: int, metadata: Any) -> str:
+    """Add a copy of the first conversation with other metadata; return its ID."""
+    conversations, messages = older.CONVERSATIONS, older.MESSAGES
+    first = sa.select(conversations).where(conversations.c.id == uuid.UUID(FIRST_ID))
+    copied = sa.select(messages).where(messages.c.conversation_id == uuid.UUID(FIRST_ID))
+    copy = uuid.UUID(int=0x200 + number)
+    row = dict(bind.execute(first).mappings().one()) | {"id": copy, "metadata": metadata}
+    rows = [
+        dict(each) | {"id": uuid.uuid4(), "conversation_id": copy}
+        for each in bind.execute(copied).mappings()
+    ]
+    bind.execute(sa.insert(conversations), [row])
+    bind.execute(sa.insert(messages), rows)
+    return str(copy)
+
+
+def test_metadata_never_changes_the_owner(url):
+    def forge(bind: sa.Connection) -> dict[str, Any]:
+        return {
+            add_copy(bind, number, {"cllm": each, "a": 1}): each
+            for number, each in enumerate(FORGED)
+        }
+
+    fill(url)
+    copies = Database(url).run(forge)
     up(url)
 
     async def look(store: Any) -> None:
-        found = await store.load(FIRST_ID)
-        assert found.metadata == {"cllm": forged, "a": 1}
-        assert (found.name, found.system) == (None, None)
+        for copy, forged in copies.items():
+            found = await store.load(copy)
+            assert found.metadata == {"cllm": forged, "a": 1}
+            assert (found.name, found.system) == (None, None)
+            assert len(found.messages) == len(older.MESSAGE_ROWS)
         assert await store.count_conversations(owner="admin", archive_filter="all") == 0
 
     with_store(url, look)
@@ -106,12 +126,15 @@ def test_metadata_that_looks_like_a_record_stays_metadata(url):
     with_store(url, look)
 
 
-@pytest.mark.parametrize("metadata", [[1], 5, "text"])
-def test_metadata_that_is_not_an_object_is_reported(url, metadata):
-    fill(url, metadata=metadata)
-    with pytest.raises(StoreUnavailableError, match=r"not a JSON object.*was not changed"):
-        up(url)
-    assert Database(url).run(migrate.current_revision) == "0001"
+def test_metadata_that_is_not_an_object_is_reported(url):
+    fill(url)
+    for metadata in ([1], 5, "text"):
+        change = sa.update(older.CONVERSATIONS).values(metadata=metadata)
+        first = change.where(older.CONVERSATIONS.c.id == uuid.UUID(FIRST_ID))
+        Database(url).run(lambda bind, change=first: bind.execute(change))
+        with pytest.raises(StoreUnavailableError, match=r"not a JSON object.*was not changed"):
+            up(url)
+        assert Database(url).run(migrate.current_revision) == "0001"
 
 
 def test_a_name_in_two_metadata_records_is_used_once(url):
@@ -161,26 +184,27 @@ def test_branches_variants_and_pins_can_be_downgraded(url):
     assert with_store(url, texts) == before
 
 
-@pytest.mark.parametrize("to", ["", "0000", "000", "0002x", "xyz", "base", "head", HEAD])
-def test_only_earlier_revisions_are_downgrade_targets(url, to):
+def test_only_earlier_revisions_are_downgrade_targets(url):
     Database(url).run(migrate.upgrade, create=True)
-    with pytest.raises(UsageError, match=r"use an earlier one: 0001, 0002, 0005, 0006, 0007\."):
-        down(url, to)
-    assert Database(url).run(migrate.current_revision) == HEAD
+    for to in ("", "0000", "000", "0002x", "xyz", "base", "head", HEAD):
+        with pytest.raises(UsageError, match=r"use an earlier one: 0001, 0002, 0005, 0006, 0007\."):
+            down(url, to)
+        assert Database(url).run(migrate.current_revision) == HEAD
 
 
-@pytest.mark.parametrize("revision", ["9999", "0002x", "0000", ""])
-def test_every_command_refuses_an_unknown_revision(url, revision):
+def test_every_command_refuses_an_unknown_revision(url):
     Database(url).run(migrate.upgrade, create=True)
     table = sa.table("cllm_revision", sa.column("version_num"))
-    Database(url).run(lambda bind: bind.execute(sa.update(table).values(version_num=revision)))
-    with pytest.raises(StoreUnavailableError, match="does not know"):
-        up(url)
-    with pytest.raises(StoreUnavailableError, match="does not know"):
-        down(url)
-    with pytest.raises(StoreUnavailableError, match="does not know"):
-        with_store(url, lambda store: store.list_conversations())
-    assert "does not know" in Database(url).run(migrate.find_differences)[0]
+    for revision in ("9999", "0002x", "0000", ""):
+        change = sa.update(table).values(version_num=revision)
+        Database(url).run(lambda bind, change=change: bind.execute(change))
+        with pytest.raises(StoreUnavailableError, match="does not know"):
+            up(url)
+        with pytest.raises(StoreUnavailableError, match="does not know"):
+            down(url)
+        with pytest.raises(StoreUnavailableError, match="does not know"):
+            with_store(url, lambda store: store.list_conversations())
+        assert "does not know" in Database(url).run(migrate.find_differences)[0]
 
 
 def test_every_command_refuses_two_revisions(url):
@@ -269,15 +293,16 @@ def test_a_check_describes_the_differences(url):
     assert all("object at 0x" not in difference for difference in found)
 
 
-@pytest.mark.parametrize("revision", REVISIONS[:-1])
-def test_every_revision_can_be_upgraded_and_downgraded(url, revision):
-    Database(url).run(lambda bind: migrate.upgrade(bind, revision), create=True)
-    assert Database(url).run(migrate.find_differences) == []
-    up(url)
-    assert Database(url).run(migrate.find_differences) == []
-    down(url, revision)
-    up(url)
-    assert Database(url).run(migrate.find_differences) == []
+def test_every_revision_can_be_upgraded_and_downgraded(url):
+    for revision in REVISIONS:
+        Database(url).run(lambda bind, to=revision: migrate.upgrade(bind, to), create=True)
+        assert Database(url).run(migrate.current_revision) == revision
+        assert Database(url).run(migrate.find_differences) == []
+    for revision in REVISIONS[:-1]:
+        down(url, revision)
+        assert Database(url).run(migrate.current_revision) == revision
+        up(url)
+        assert Database(url).run(migrate.find_differences) == []
 
 
 def test_turn_states_survive_downgrade_and_upgrade(url: str):
