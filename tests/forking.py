@@ -25,6 +25,8 @@ from typing import BinaryIO, cast
 from tests.fork_server import LENGTH
 from tests.torture import TORTURE
 
+from cllm.server.http.routes import PAGE_ROUTES, ROUTES
+
 PROGRAM = Path(__file__).with_name("fork_server.py")
 MOST_BYTES = 100_000
 """Longer arguments may exceed the limit of the system."""
@@ -40,13 +42,17 @@ COMMAND_MODULES = (
     "cllm.cli.ask",
     "cllm.cli.turn",
     "cllm.cli.conversations",
+    "cllm.cli.help",
     "cllm.cli.main",
     "cllm.engine.turn",
     "cllm.provider_factory",
     "cllm.prices.book",
     "cllm.providers.http.stdlib_transport",
     "cllm.providers.openai",
+    "cllm.settings.saved_keys",
+    "cllm.stores.combined",
     "cllm.stores.json.store",
+    "cllm.stores.progress",
     "encodings.idna",
     "yaml",
 )
@@ -58,7 +64,15 @@ CHAT_MODULES = (
     "cllm.repl.loop",
     "cllm.repl.render",
 )
-DATABASE_MODULES = (*COMMAND_MODULES, "cllm.stores.sqlite.store", "cllm.stores.sql.migrate")
+DATABASE_MODULES = (
+    *COMMAND_MODULES,
+    "cllm.cli.db",
+    "cllm.stores.sql.database",
+    "cllm.stores.sql.migrate",
+    "cllm.stores.sqlite.store",
+    "sqlalchemy.dialects.sqlite",
+)
+POSTGRES_MODULES = (*DATABASE_MODULES, "cllm.stores.postgres.store")
 LIBRARY_MODULES = (
     *DATABASE_MODULES,
     "cllm.library.manager",
@@ -66,19 +80,22 @@ LIBRARY_MODULES = (
 )
 LITELLM_MODULES = (*COMMAND_MODULES, "cllm.providers.litellm:load_library")
 SERVER_MODULES = (
-    *DATABASE_MODULES,
-    "asyncpg",
+    *POSTGRES_MODULES,
+    *sorted(
+        {f"cllm.server.{route.endpoint.partition(':')[0]}" for route in (*ROUTES, *PAGE_ROUTES)}
+    ),
     "cllm.cli.serve",
     "cllm.providers.http.aiohttp_transport",
-    "cllm.server.api.completions",
-    "cllm.server.api.conversations",
-    "cllm.server.api.messages",
+    "cllm.providers.ollama",
     "cllm.server.http.app",
     "cllm.server.http.uvicorn_server",
     "cllm.server.openapi.description",
+    "http.server",
     "opentelemetry.trace",
+    "uvicorn.lifespan.on",
     "uvicorn.loops.uvloop",
     "uvicorn.protocols.http.httptools_impl",
+    "wsgiref.simple_server",
 )
 
 Ours = Sequence[int | None]
@@ -102,6 +119,8 @@ def modules_for(arguments: Sequence[str | bytes]) -> Sequence[str]:
         return SERVER_MODULES
     if words[:1] == ["chat"]:
         return CHAT_MODULES
+    if any(word.startswith("postgresql:") for word in words):
+        return POSTGRES_MODULES
     if words[:1] == ["db"] or any(word.startswith("sqlite:") for word in words):
         return DATABASE_MODULES
     return COMMAND_MODULES

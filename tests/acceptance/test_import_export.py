@@ -20,7 +20,9 @@ from tests.import_sources import (
     write_codex,
     write_zip,
 )
+from tests.waits import wait_until
 
+MANY = 1000
 every_store = pytest.mark.parametrize("store_url", ["json", "sqlite", "postgresql"], indirect=True)
 
 
@@ -138,17 +140,16 @@ def test_export_needs_one_way_to_choose(cllm: Cllm) -> None:
 
 def test_ctrl_c_leaves_whole_conversations(cllm: Cllm, home: Home) -> None:
     nodes = (chatgpt_node("a", None, "user", "x" * 1000), chatgpt_node("b", "a", "assistant", "y"))
-    many = [chatgpt_conversation(str(number), *nodes) for number in range(3000)]
+    many = [chatgpt_conversation(str(number), *nodes) for number in range(MANY)]
     source = write_zip(home.work / "a.zip", {"conversations.json": many})
     running = cllm.start("conversations", "import", str(source))
-    while len(list(home.conversations.glob("*.json"))) < 5:
-        assert running.process.poll() is None
+    assert wait_until(lambda: len(list(home.conversations.glob("*.json"))) >= 5)
     running.signal(signal.SIGINT)
     done = running.finish()
     assert done.code == 130
     assert "Imported" in done.out
     files = list(home.conversations.glob("*.json"))
-    assert 5 <= len(files) < 3000
+    assert 5 <= len(files) < MANY
     assert all(len(json.loads(path.read_bytes())["messages"]) == 2 for path in files)
     report = json.loads(cllm("conversations", "import", str(source), "--json").succeeded().out)
     assert report["conversations"]["unchanged"] == len(files)

@@ -69,7 +69,7 @@ def request_lines(server: Server) -> list[dict[str, Any]]:
 def test_docker_stop_ends_every_stream_with_an_event_and_saves_its_text(
     serve: Callable[..., Server], provider: FakeProvider, workers: str
 ):
-    server = serve("--workers", workers)
+    server = serve("--workers", workers, server={"limits": {"stop_seconds": 1}})
     saved = [open_stream(server, provider, NEW) for _ in range(6)]
     stateless = [open_stream(server, provider, {}) for _ in range(2)]
     messages = [open_message_stream(server, provider) for _ in range(2)]
