@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from cllm.core.conversation import FILES_PREFIX
+from cllm.core.conversation import FILES_PREFIX, OWN_SOURCES
 from cllm.core.errors import CllmError, UsageError
 from cllm.core.notice import Notice
 from cllm.core.ports import Lease, NewConversation, Provider, Store
@@ -424,7 +424,7 @@ class App:
         last = self.read_last_use()
         if lease is None:
             use = None if last is None else replace(last, is_saved=False)
-        elif lease.conversation.source is not None or lease.conversation.is_side:
+        elif lease.conversation.source not in OWN_SOURCES or lease.conversation.is_side:
             return
         else:
             store = redact_password(self._place)

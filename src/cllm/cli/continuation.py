@@ -3,7 +3,7 @@
 from cllm.app import App
 from cllm.cli import output
 from cllm.cli.inputs import is_interactive
-from cllm.core.conversation import Summary
+from cllm.core.conversation import OWN_SOURCES, Summary
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.settings.load import JSON, Settings
 from cllm.stores.registry import store_location
@@ -59,7 +59,7 @@ async def _find_newest(app: App) -> Summary:
     if url.startswith(JSON):
         page = await app.own_store.list_conversations(limit=RECENT)
         for summary in page.items:
-            if summary.source is None:
+            if summary.source in OWN_SOURCES:
                 return summary
     raise UsageError(NO_CONVERSATION.format(place=store_location(url)))
 

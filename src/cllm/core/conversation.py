@@ -18,6 +18,8 @@ ITEMS_SOURCE = "openai-conversations"
 """The source of conversations whose client adds the messages itself."""
 SHELL_SOURCE, CHAT_SOURCE = "shell", "chat"
 """The sources of conversations that a person starts with `cllm` and `cllm chat`."""
+OWN_SOURCES = (None, SHELL_SOURCE, CHAT_SOURCE)
+"""None: conversations of older versions, and of API clients that name no source."""
 CONTEXT_START = re.compile(r"(?:\A|\n\n)--- Context(?: Error)?:")
 CONTEXT_MARKER = re.compile(r"--- Context(?: Error)?:")
 CONTEXT_END = "--- End Context ---"
