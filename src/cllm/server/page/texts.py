@@ -218,6 +218,7 @@ TEXTS = {
     "usage_tokens": "Tokens",
     "usage_tokens_by_day": "Tokens by day",
     "usage_unpriced": "The price of {count} calls is unknown; the cost leaves them out.",
+    "usage_unpriced_one": "The price of one call is unknown; the cost leaves it out.",
     # The composer, streams and actions of turns.
     "attach": "Attach images or text files",
     "attached_image": "Attached image",
