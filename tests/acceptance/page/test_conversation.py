@@ -9,6 +9,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from tests.acceptance.page.conftest import MEDIUM, PHONE
 from tests.acceptance.page.samples import LONG, LONG_TURNS, SAMPLE, VARIANTS, build_all
 from tests.acceptance.page.seed import add_conversations
+from tests.fake_provider import FakeProvider
 
 FRAMES = """() => new Promise((done) => {
   let count = 3;
@@ -105,7 +106,7 @@ def test_the_inspector_shows_what_the_model_saw(page: Page):
     page.goto(f"/c/{SAMPLE}")
 
     inspector = page.locator("#inspector")
-    expect(inspector.locator(".total")).to_have_text("3.1k tokens")
+    expect(inspector.locator(".total")).to_contain_text("3.1k tokens")
     expect(inspector.locator(".left-out")).to_contain_text(["outside of the window", "failed turn"])
     expect(inspector.locator(".prompt .system .preview")).to_contain_text("Be brief.")
     expect(inspector.locator(".figures")).to_contain_text("Read from the cache2,048")
@@ -168,3 +169,15 @@ def test_without_scripts_a_conversation_can_be_read(open_context: Callable[..., 
     expect(page.locator("#turns")).to_contain_text(f"Answer {LONG_TURNS - 1}")
     page.locator(".permalink").last.click()
     expect(page.locator("#inspector .prompt")).to_be_visible()
+
+
+def test_the_inspector_follows_new_turns(page: Page, upstream: FakeProvider):
+    page.goto(f"/c/{VARIANTS}")
+    expect(page.locator("#inspector .prompt")).to_contain_text("Another one.")
+    upstream.queue_reply("A new reply.")
+
+    page.locator("#composer [name=prompt]").fill("A new question.")
+    page.locator("#composer [name=prompt]").press("Control+Enter")
+
+    expect(page.locator("#turns")).to_contain_text("A new reply.")
+    expect(page.locator("#inspector .prompt")).to_contain_text("A new question.")

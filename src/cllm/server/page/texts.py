@@ -145,6 +145,7 @@ TEXTS = {
     "not_exact": "The request had other messages than are stored; the list is not exact.",
     "not_recorded": "The prompt of this turn was not recorded; these are the messages before it.",
     "not_stored": "Sent per request, not stored",
+    "parts_estimated": "(parts estimated)",
     "prompt_json": "Exact prompt as JSON",
     "prompt_title": "Prompt, in order",
     "provider": "Provider",

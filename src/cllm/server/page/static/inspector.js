@@ -8,6 +8,7 @@ import { showError } from "./toast.js";
 import { texts } from "./texts.js";
 
 const SHOWN = "cllm-inspector";
+const FOLLOW_DELAY = 300;
 const isWide = () => window.matchMedia("(min-width: 1100px)").matches;
 const column = () => document.getElementById("inspector");
 
@@ -53,6 +54,16 @@ async function toggle() {
   }
 }
 
+let timer;
+
+/** Show the newest turn after it ends, unless the URL names another. */
+function followTurns(id) {
+  const open = document.querySelector("[data-conversation]")?.dataset.conversation;
+  if (id !== open || column().hidden || location.pathname.includes("/t/")) return;
+  clearTimeout(timer);
+  timer = setTimeout(load, FOLLOW_DELAY);
+}
+
 /** Save the prompt as a file: a link cannot send a key. */
 async function download(link) {
   try {
@@ -79,6 +90,7 @@ export function start() {
     if (event.key === "Escape" && !isWide() && column() && !column().hidden) toggle();
   });
   document.addEventListener("cllm:main", () => setShown(isShownAtFirst()));
+  document.addEventListener("cllm:changed", (event) => followTurns(event.detail?.id));
   document.addEventListener("cllm:inspector", () => setShown(!column().hidden));
   addShortcut("i", texts.shortcut_inspector, toggle);
   setShown(isShownAtFirst());
