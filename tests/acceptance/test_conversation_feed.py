@@ -90,7 +90,11 @@ def test_the_shell_and_other_owners(home: Home, settings: Callable[..., Path], c
     path.parent.mkdir(parents=True, exist_ok=True)
     write_database(path)
     settings()
-    options = {"environment": home.environment, "directory": home.work, "store": None}
+    options: dict[str, Any] = {
+        "environment": home.environment,
+        "directory": home.work,
+        "store": None,
+    }
     with Server(**options) as server, feed(server) as events:
         assert events.next() == {}
         cllm("Hello", "--conversation", "cats").succeeded()

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import FilePayload, Locator, Page, expect
 from tests.fake_provider import FakeProvider, ToolCall
 from tests.home import Home
 from tests.server_process import COMPLETIONS, Server, completion_body, list_messages
@@ -35,8 +35,9 @@ def create_conversation(server: Server) -> str:
     return conversation
 
 
-def sent_messages(upstream: FakeProvider) -> list[dict]:
-    return json.loads(upstream.requests[-1].body)["messages"]
+def sent_messages(upstream: FakeProvider) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = json.loads(upstream.requests[-1].body)["messages"]
+    return messages
 
 
 def open_turn(server: Server, conversation: str, text: str = "More"):
@@ -269,13 +270,12 @@ def test_images_and_text_files_are_attached(page: Page, server: Server, upstream
     conversation = start_conversation(server)
     page.goto(f"/c/{conversation}")
     files = page.locator("#composer [name=files]")
-    files.set_input_files(
-        [
-            {"name": "pixel.png", "mimeType": "image/png", "buffer": PIXEL},
-            {"name": "notes.md", "mimeType": "text/markdown", "buffer": b"A ```fence``` here.\n"},
-            {"name": "data.bin", "mimeType": "application/octet-stream", "buffer": b"\xff\0"},
-        ]
-    )
+    uploads: list[FilePayload] = [
+        {"name": "pixel.png", "mimeType": "image/png", "buffer": PIXEL},
+        {"name": "notes.md", "mimeType": "text/markdown", "buffer": b"A ```fence``` here.\n"},
+        {"name": "data.bin", "mimeType": "application/octet-stream", "buffer": b"\xff\0"},
+    ]
+    files.set_input_files(uploads)
     expect(page.locator("#composer .attachments li")).to_have_count(2)
     expect(page.locator("#messages")).to_contain_text("data.bin is neither an image nor a text")
     paste = """([element, text]) => {

@@ -4,12 +4,15 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
 from tests.server_app import KEYS, SETTINGS_WITH_KEYS, ServerApp, open_server_app
 
 from cllm.core.conversation import LOCAL_OWNER
+from cllm.core.errors import StoreError
 from cllm.core.message import plain_message
 from cllm.core.ports import Changes, NewConversation, TurnStart
 from cllm.server.api import conversation_feed
@@ -38,8 +41,8 @@ class Reader:
         self.cursor = ""
         self.comments: list[str] = []
 
-    async def __call__(self, count: int = 1) -> list[dict]:
-        events: list[dict] = []
+    async def __call__(self, count: int = 1) -> list[dict[str, Any]]:
+        events: list[dict[str, Any]] = []
         while len(events) < count:
             events += await self._read()
         return events
@@ -48,7 +51,7 @@ class Reader:
         while not self.cursor:
             assert await self._read() == []
 
-    async def _read(self) -> list[dict]:
+    async def _read(self) -> list[dict[str, Any]]:
         async with asyncio.timeout(5):
             lines = (await anext(self._stream)).decode().splitlines()
         events = [json.loads(line[6:]) for line in lines if line.startswith('data: {"')]
@@ -66,7 +69,7 @@ async def listen(server: ServerApp, *, owner: str = LOCAL_OWNER, feed=None, curs
 
 
 def read_cursor(reader: Reader):
-    return conversation_feed.datetime.fromisoformat(reader.cursor)
+    return datetime.fromisoformat(reader.cursor)
 
 
 async def test_created_changed_archived_and_deleted_conversations_are_events(server):
@@ -119,7 +122,7 @@ async def test_a_listener_that_connects_during_a_turn_sees_it(server):
 
 
 async def test_a_reconnect_gets_what_changed_meanwhile(server, monkeypatch):
-    monkeypatch.setattr(conversation_feed, "OVERLAP", conversation_feed.timedelta())
+    monkeypatch.setattr(conversation_feed, "OVERLAP", timedelta())
     await server.create_conversation()
     async with listen(server) as read:
         await read.connect()
@@ -189,7 +192,7 @@ async def test_a_store_that_cannot_be_read_for_a_moment_does_not_end_the_feed(se
     store = server.state.store
     async with listen(server) as read:
         await read.connect()
-        failures = iter([conversation_feed.StoreError("gone")])
+        failures = iter([StoreError("gone")])
         original = type(store).list_running
 
         async def fail_once(self, **options):
