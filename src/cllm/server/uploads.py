@@ -200,9 +200,16 @@ class UploadFolder:
             upload.delete()
 
     def delete_expired(self, now: datetime) -> None:
-        for upload in self._list():
-            if upload.is_expired(now):
-                upload.delete()
+        """Delete old uploads, and folders without a description, as a crash leaves them."""
+        with contextlib.suppress(OSError):
+            for folder in self._root.iterdir():
+                upload = self._load(folder.name)
+                if upload is not None:
+                    is_old = upload.is_expired(now)
+                else:
+                    is_old = folder.stat().st_mtime < (now - LIFETIME).timestamp()
+                if is_old:
+                    shutil.rmtree(folder, ignore_errors=True)
 
     def list_uploads(self, owner: str) -> list[Upload]:
         """Return the uploads of an owner, the newest first."""
@@ -230,10 +237,10 @@ class UploadFolder:
     def _load(self, name: str) -> Upload | None:
         folder = self._root / name
         try:
-            data = (folder / INFO).read_bytes()
-        except OSError:
+            info = msgspec.json.decode((folder / INFO).read_bytes(), type=UploadInfo)
+        except (OSError, msgspec.DecodeError):
             return None
-        return Upload(folder, msgspec.json.decode(data, type=UploadInfo))
+        return Upload(folder, info)
 
 
 def not_found() -> ApiError:

@@ -14,12 +14,12 @@ DROP = """
 (data) => {
   const bytes = Uint8Array.from(atob(data.content), (letter) => letter.charCodeAt(0));
   const transfer = new DataTransfer();
-  transfer.items.add(new File([bytes], data.name, { type: "application/zip" }));
+  transfer.items.add(new File([bytes], data.name, { type: data.kind }));
   const options = { dataTransfer: transfer, bubbles: true, cancelable: true };
   const target = document.querySelector(data.target);
   target.dispatchEvent(new DragEvent("dragover", options));
   globalThis.hadOverlay = Boolean(document.querySelector(".import-overlay"));
-  if (data.drop) target.dispatchEvent(new DragEvent("drop", options));
+  target.dispatchEvent(new DragEvent("drop", options));
 }
 """
 
@@ -31,9 +31,9 @@ def served_settings() -> dict[str, Any]:
 
 @pytest.fixture
 def drop(page: Page) -> Callable[..., None]:
-    def drop(path: Path, target: str = "#list", *, name: str | None = None) -> None:
+    def drop(path: Path, target: str = "#list", *, kind: str = "application/zip") -> None:
         content = base64.b64encode(path.read_bytes()).decode()
-        data = {"content": content, "name": name or path.name, "target": target, "drop": True}
+        data = {"content": content, "name": path.name, "target": target, "kind": kind}
         page.evaluate(DROP, data)
 
     return drop
@@ -124,6 +124,26 @@ def test_an_import_can_be_cancelled(
     page.wait_for_function("fetch('/v1/imports').then(r => r.json()).then(d => !d.imports.length)")
     for route in held:
         route.abort()
+
+
+def test_an_archive_is_imported_and_a_text_attached_in_an_open_conversation(
+    server: Server, page: Page, drop: Callable[..., None], tmp_path: Path
+):
+    conversation = server.complete(("user", "Hello."), conversation="").conversation
+    text = tmp_path / "notes.txt"
+    text.write_text("Some notes.", encoding="utf-8")
+    archive = write_zip(tmp_path / "here.zip", {"conversations.json": [chatgpt_cats()]})
+    page.goto(f"/c/{conversation}")
+    expect(page.locator("#composer")).to_be_visible()
+
+    drop(text, "#turns", kind="text/plain")
+    assert not page.evaluate("globalThis.hadOverlay")
+    expect(page.locator("#composer .attachments")).to_contain_text("notes.txt")
+    expect(find_panel(page)).to_have_count(0)
+    drop(archive, "#turns")
+    assert page.evaluate("globalThis.hadOverlay")
+    expect(find_panel(page)).to_contain_text("here.zip is imported")
+    expect(page.locator("#composer .attachments li")).to_have_count(1)
 
 
 def test_a_file_can_be_selected(page: Page, tmp_path: Path):

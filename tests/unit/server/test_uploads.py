@@ -7,6 +7,7 @@ import pytest
 from cllm.server.http.errors import ApiError
 from cllm.server.uploads import (
     INTERRUPTED,
+    LIFETIME,
     MAX_FINISHED,
     ImportProgress,
     Upload,
@@ -102,3 +103,15 @@ def test_the_newest_reports_are_stored(folder):
     with pytest.raises(ApiError, match="No import has this ID"):
         folder.find("n0", "local")
     assert folder.find(f"n{MAX_FINISHED + 1}", "local").progress.state == "complete"
+
+
+def test_a_folder_that_a_crash_left_is_deleted_when_it_is_old(folder, tmp_path):
+    create(folder)
+    for info in tmp_path.rglob("info.json"):
+        info.write_bytes(b"")
+    with pytest.raises(ApiError, match="No import has this ID"):
+        folder.find("one", "local")
+    folder.delete_expired(NOW)
+    assert list(tmp_path.rglob("info.json"))
+    folder.delete_expired(NOW + 2 * LIFETIME)
+    assert not list(tmp_path.rglob("info.json"))

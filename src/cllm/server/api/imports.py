@@ -166,6 +166,11 @@ async def delete_import(request: ApiRequest) -> Response:
     return Response(status_code=204)
 
 
+async def delete_expired_imports(state: ServerState) -> None:
+    """Delete what a killed server left behind, unless it is an upload of the last hour."""
+    await asyncio.to_thread(_open_folder(state).delete_expired, state.clock())
+
+
 async def stop_imports(state: ServerState) -> None:
     """Cancel the imports of this process and delete its uploads."""
     tasks = [task for task in state.imports.values() if task is not None]

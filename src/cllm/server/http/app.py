@@ -11,7 +11,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cllm.core.errors import CllmError
-from cllm.server.api.imports import stop_imports
+from cllm.server.api.imports import delete_expired_imports, stop_imports
 from cllm.server.http.auth import LOCAL_CALLER, ApiKeys, authenticate, load_api_keys
 from cllm.server.http.errors import (
     ApiError,
@@ -96,6 +96,7 @@ def build_app(state: ServerState) -> Starlette:
         cleanup = delete_expired_events(
             state.store, clock=state.clock, keep_seconds=state.settings.events_seconds
         )
+        await delete_expired_imports(state)
         with log_in_thread():
             async with cleanup:
                 yield

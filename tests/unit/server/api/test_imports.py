@@ -14,7 +14,7 @@ import pytest
 from tests.import_sources import chatgpt_cats, chatgpt_conversation, chatgpt_node
 from tests.server_app import KEYS, SETTINGS_WITH_KEYS, ServerApp, open_server_app
 
-from cllm.server.api.imports import stop_imports
+from cllm.server.api.imports import delete_expired_imports, stop_imports
 from cllm.server.http.errors import UNEXPECTED
 from cllm.server.uploads import LIFETIME, MAX_OPEN
 
@@ -235,8 +235,9 @@ async def test_an_abandoned_upload_expires(tmp_path):
         old = (server.state.clock() - LIFETIME - timedelta(minutes=1)).timestamp()
         for path in list_files(tmp_path):
             os.utime(path, (old, old))
-        await start(server, CATS)
+        await delete_expired_imports(server.state)
         assert (await server("GET", f"/v1/imports/{import_id}")).status_code == 404
+        assert list_files(tmp_path) == []
 
 
 async def test_a_folder_that_cannot_be_written_is_an_error_with_advice(tmp_path):
