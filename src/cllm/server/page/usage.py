@@ -31,7 +31,7 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
     days: Literal["7", "30", "90", "365"] = "30"
 
 
-class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
+class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
     """The sums of one model. `cached` is the share of the prompt that the provider had cached."""
 
     total: UsageSum
@@ -49,7 +49,7 @@ async def render_usage(request: ApiRequest) -> Markup:
     models = sorted(by_model, key=lambda one: (-(one.cost or 0), -one.usage.total, one.key))
     app = request.server.app
     rows = [
-        ModelRow(
+        ModelUsage(
             total=one, cached=format_share(one.usage), savings=count_savings(app, one, today=today)
         )
         for one in models
