@@ -19,14 +19,15 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 from starlette.responses import FileResponse
 from starlette.types import Receive, Scope, Send
 
@@ -43,7 +44,7 @@ ROUNDS = 9
 FRAMES = 150
 STEP = 500
 """Pixels per frame while scrolling."""
-VIEWPORT = {"width": 1440, "height": 900}
+VIEWPORT: ViewportSize = {"width": 1440, "height": 900}
 CHROMIUM_OPTIONS = ["--no-sandbox", "--disable-gpu", "--no-first-run"]
 STATIC = "/bench/"
 SCRIPT = re.compile(r"<script\b.*?</script>\n?", re.DOTALL)
@@ -266,7 +267,7 @@ def find_longest_task(trace: dict[str, Any]) -> float:
         if event.get("name") == "thread_name" and event["args"]["name"] == "CrRendererMain"
     }
     return max(
-        event.get("tdur", event["dur"]) / 1000
+        float(event.get("tdur", event["dur"])) / 1000
         for event in events
         if event.get("name", "").endswith("RunTask")
         and event.get("ph") == "X"
@@ -274,7 +275,7 @@ def find_longest_task(trace: dict[str, Any]) -> float:
     )
 
 
-def compare(measures: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+def compare(measures: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
     """Return the median of each measure; the rounds are interleaved, after one to warm up."""
     values: dict[str, list[float]] = {name: [] for name in measures}
     for number in range(rounds + 1):
@@ -323,8 +324,8 @@ def measure_all(browser: Browser, address: str, limits: Limits, rounds: int) -> 
     }
     for title, (url, baseline) in paints.items():
         measures = {
-            "page": lambda url=url: measure_paint(browser, url),
-            "static": lambda url=baseline: measure_paint(browser, url),
+            "page": partial(measure_paint, browser, url),
+            "static": partial(measure_paint, browser, baseline),
         }
         report(title, compare(measures, rounds), limits)
     scrolls = {
@@ -333,8 +334,8 @@ def measure_all(browser: Browser, address: str, limits: Limits, rounds: int) -> 
     }
     for title, (url, baseline, selector, step) in scrolls.items():
         measures = {
-            "page": lambda url=url, s=selector, n=step: measure_scroll(browser, url, s, n),
-            "static": lambda url=baseline, s=selector, n=step: measure_scroll(browser, url, s, n),
+            "page": partial(measure_scroll, browser, url, selector, step),
+            "static": partial(measure_scroll, browser, baseline, selector, step),
         }
         report(title, compare(measures, rounds), limits)
 

@@ -163,4 +163,4 @@ def check_machine() -> Iterator[Finding]:
 
 def _version(package: str) -> str | None:
     found = find_distribution(package)
-    return found and found.version
+    return None if found is None else found.version

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -131,7 +132,7 @@ def test_metadata_that_is_not_an_object_is_reported(url):
     for metadata in ([1], 5, "text"):
         change = sa.update(older.CONVERSATIONS).values(metadata=metadata)
         first = change.where(older.CONVERSATIONS.c.id == uuid.UUID(FIRST_ID))
-        Database(url).run(lambda bind, change=first: bind.execute(change))
+        Database(url).run(partial(_execute, change=first))
         with pytest.raises(StoreUnavailableError, match=r"not a JSON object.*was not changed"):
             up(url)
         assert Database(url).run(migrate.current_revision) == "0001"
@@ -197,7 +198,7 @@ def test_every_command_refuses_an_unknown_revision(url):
     table = sa.table("cllm_revision", sa.column("version_num"))
     for revision in ("9999", "0002x", "0000", ""):
         change = sa.update(table).values(version_num=revision)
-        Database(url).run(lambda bind, change=change: bind.execute(change))
+        Database(url).run(partial(_execute, change=change))
         with pytest.raises(StoreUnavailableError, match="does not know"):
             up(url)
         with pytest.raises(StoreUnavailableError, match="does not know"):
@@ -295,7 +296,7 @@ def test_a_check_describes_the_differences(url):
 
 def test_every_revision_can_be_upgraded_and_downgraded(url):
     for revision in REVISIONS:
-        Database(url).run(lambda bind, to=revision: migrate.upgrade(bind, to), create=True)
+        Database(url).run(partial(migrate.upgrade, to=revision), create=True)
         assert Database(url).run(migrate.current_revision) == revision
         assert Database(url).run(migrate.find_differences) == []
     for revision in REVISIONS[:-1]:
@@ -395,3 +396,7 @@ def test_nul_in_messages_survives_downgrade_and_upgrade(url):
     down(url)
     up(url)
     assert with_store(url, messages) == before
+
+
+def _execute(bind: sa.Connection, change: sa.Update) -> None:
+    bind.execute(change)

@@ -4,7 +4,8 @@ import socket
 
 import pytest
 
-from cllm.doctor.provider import EXTRAS, _check_connection, check_machine
+from cllm.core.installation import EXTRAS
+from cllm.doctor.provider import _check_connection, check_machine
 
 
 @pytest.fixture(autouse=True)

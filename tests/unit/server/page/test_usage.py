@@ -1,5 +1,6 @@
 from datetime import date
 
+import msgspec
 import pytest
 
 from cllm.app import App
@@ -14,7 +15,7 @@ DAYS = [date(2026, 11, 15), TODAY]
 
 
 def usage_sum(key: str, cost: float | None = 1.0, **tokens: int) -> UsageSum:
-    usage = Usage(**(tokens or {"input": 10}))
+    usage = msgspec.structs.replace(Usage(), **(tokens or {"input": 10}))
     return UsageSum(key=key, calls=1, usage=usage, cost=cost, unpriced=int(cost is None))
 
 

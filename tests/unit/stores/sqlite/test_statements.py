@@ -2,6 +2,7 @@ import sqlite3
 
 import pytest
 
+from cllm.stores.sql.rows import NOT_COPIED
 from cllm.stores.sqlite import statements
 
 TEXTS = {
@@ -39,4 +40,4 @@ def test_lists_filter_by_archive_time(archived: str):
 
 @pytest.mark.parametrize("by", ["day", "model", "day_model"])
 def test_usage_leaves_out_turns_that_a_branch_copied(by: str):
-    assert statements.NOT_COPIED in statements.USAGE[by]  # type: ignore[index]
+    assert NOT_COPIED in statements.USAGE[by]  # type: ignore[index]
