@@ -25,7 +25,7 @@ CHROMIUM_OPTIONS = [
     "--disable-lcd-text",
 ]
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
-WIDE, PHONE = (1280, 800), (390, 844)
+WIDE, PHONE = (1240, 760), (390, 844)
 LOOKS = {"light": ("light", WIDE), "dark": ("dark", WIDE), "phone": ("light", PHONE)}
 TIMEOUT = 15_000
 MAX_BYTES = 200_000
@@ -125,10 +125,10 @@ def show_conversation(page: Page) -> None:
 
 
 def show_prompt(page: Page) -> None:
-    """Show what the model saw in the last turn of a conversation with a small window."""
+    """Show what the model saw in a turn that did not send the whole history."""
     page.add_init_script("localStorage.setItem('cllm-inspector', 'shown')")
     open_conversation(page, WINDOW)
-    turn = page.locator("#turns .turn[data-turn]").last.get_attribute("data-turn")
+    turn = page.locator("#turns .turn[data-turn]").all()[-2].get_attribute("data-turn")
     page.goto(f"{page.url}/t/{turn}")
     inspector = page.locator("#inspector")
     if page.viewport_size == {"width": PHONE[0], "height": PHONE[1]}:

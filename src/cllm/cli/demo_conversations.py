@@ -44,6 +44,14 @@ PAUSE = timedelta(minutes=2)
 """The time that the user needs between two turns."""
 TOKENS_PER_SECOND = 70
 
+WEATHER = ("rain from the west", "fog until noon", "clear and cold", "wind, no boats out", "snow")
+EVENTS = (
+    "we followed the coast road and met nobody",
+    "Tobb repaired the axle of the cart, and Mira hunted",
+    "a fisherman sold us salted herring and asked about the lighthouse",
+    "Quill saw a light at sea that was gone before we reached the cliff",
+)
+
 Price = Callable[[str, str, Usage, datetime], float | None]
 """The cost of a call: provider, model, usage, time."""
 
@@ -62,9 +70,13 @@ class DemoVariant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class DemoTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`image` is a PNG in base64. `failure` is a code and a message."""
+    """`image` is a PNG in base64. `failure` is a code and a message.
+
+    `log_days` is the number of generated lines after the text, for a prompt that is too long.
+    """
 
     user: str
+    log_days: int = 0
     reply: str = ""
     thinking: str = ""
     steps: tuple[DemoStep, ...] = ()
@@ -228,10 +240,13 @@ class _Builder:
         first = 1
         if self._demo.window is not None:
             first = max(1, len(before) - self._demo.window + 1)
-        pinned = sum(2 for pin in self._demo.pins if pin < first)
-        left_out = max(0, first - 1 - pinned)
+        # A pinned message stays in the prompt with its reply.
+        pinned = {number for pin in self._demo.pins for number in (pin, pin + 1)}
+        numbered = enumerate(before, 1)
+        history = [message for number, message in numbered if number >= first or number in pinned]
+        left_out = len(before) - len(history)
         head = () if opening.system is None else (opening.system,)
-        sent = [*head, *before[left_out:], *turn.asked]
+        sent = [*head, *history, *turn.asked]
         prompt = self._demo.base + sum(estimate_tokens(message, weights) for message in sent)
         usage = Usage()
         for message in turn.messages[len(turn.asked) :]:
@@ -317,10 +332,17 @@ def _build_messages(demo: DemoTurn, dialect: Dialect, turn_id: str) -> Iterator[
 
 def _build_user_message(demo: DemoTurn) -> Message:
     if demo.image is None:
-        return plain_message("user", demo.user)
+        lines = (f"- {describe_day(day)}" for day in range(1, demo.log_days + 1))
+        return plain_message("user", "\n".join((demo.user, *lines)))
     url = f"data:image/png;base64,{demo.image}"
     image = {"type": "image_url", "image_url": {"url": url}}
     return _encode("user", {"content": [{"type": "text", "text": demo.user}, image]}, "openai")
+
+
+def describe_day(day: int) -> str:
+    """Return a line of the log of a journey."""
+    weather, event = WEATHER[day % len(WEATHER)], EVENTS[day % len(EVENTS)]
+    return f"Day {day}: {weather}; {event}. Supplies for {max(1, 90 - day)} days."
 
 
 def _anthropic_round(step: DemoStep, call_id: str, thinking: str) -> Iterator[Message]:
