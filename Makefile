@@ -17,7 +17,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(getattr(os, "sched_getaffi
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11
 
-.PHONY: demo test tests coverage surface screenshots check format lint types contracts torture clients differential bench bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server bench-page package sbom lock clean
+.PHONY: demo test tests coverage surface screenshots check format lint types contracts torture clients differential bench bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server bench-page package sbom live lock clean
 
 demo: $(DEMO)/ready
 	@PATH="$(CURDIR)/$(DEMO)/bin:$$PATH" sh examples/demo.sh
@@ -81,6 +81,11 @@ torture: $(DEV)/ready
 # and the OpenAI Agents SDK, the Vercel AI SDK and pydantic-ai through cllm.
 clients: $(DEV)/ready $(CLIENTS)/ready $(SDKS)/ready $(AGENTS)/ready
 	$(DEV)/bin/pytest -m clients tests/clients $(TEST_ARGS)
+
+# Calls OpenAI, Anthropic, Bedrock, Ollama and Gemini, with the keys in the environment. Costs some
+# cents. CONTRIBUTING.md lists the variables.
+live: $(DEV)/ready
+	$(DEV)/bin/pytest -m live tests/live $(TEST_ARGS)
 
 # Without a lock file: some registries do not have the packages of all platforms.
 $(AGENTS)/ready: tests/clients/package.json
