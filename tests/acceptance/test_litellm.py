@@ -96,7 +96,7 @@ def test_without_litellm_the_extra_is_named(provider, ask, home):
 
     result = ask("Hello", OPENAI, env={"PYTHONPATH": str(missing)})
 
-    result.failed_with_one_sentence("LiteLLM", "pip install '.[litellm]'")
+    result.failed_with_one_sentence("LiteLLM", "pip install", "[litellm]'")
     assert provider.requests == []
 
 

@@ -42,7 +42,7 @@ def test_a_pulled_model_is_listed_and_can_be_removed(models: Any, files: Any):
     assert "Warning" not in pulled.err
     assert "\r" not in pulled.err
     listed = models("list").out.splitlines()
-    assert listed[-1].split() == ["local/tiny", "0", "0", "1", "MB,", "downloaded"]
+    assert listed[-1].split() == ["local/tiny", "\N{EN DASH}", "0", "0", "1", "MB,", "downloaded"]
     assert models("remove", "local/tiny").code == 0
     assert "tiny" not in models("list").out
 

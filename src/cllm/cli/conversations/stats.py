@@ -1,7 +1,7 @@
 """`cllm conversations stats`: usage, cost and cache figures, as lines or JSON."""
 
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import Any
 
@@ -89,18 +89,9 @@ async def _read_figures(app: App, ref: str | None) -> Figures:
     for summary in show_progress(page.items, "Reading conversations", total=len(page.items)):
         conversation_or_none = await _load_or_warn(app, summary)
         if conversation_or_none is not None:
-            # A branch has copies of turns that were called once.
-            calls += _new_calls(conversation_or_none, seen)
+            calls += list_calls(conversation_or_none)
             report = add_conversation(report, conversation_or_none, price, seen=seen)
     return _build_figures(report, calls)
-
-
-def _new_calls(conversation: StoredConversation, seen: Collection[str]) -> list[CallRecord]:
-    turns, variants = (
-        tuple(turn for turn in turns if turn.id not in seen)
-        for turns in (conversation.turns, conversation.variants)
-    )
-    return list(list_calls(msgspec.structs.replace(conversation, turns=turns, variants=variants)))
 
 
 def _build_figures(report: CacheReport, calls: list[CallRecord]) -> Figures:
