@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.postgres import Server, database, postgres_server
+from tests.postgres import Server, emptied_database, postgres_server, shared_database
 from tests.sqlite_template import write_database
 
 from cllm.core.ports import Store
@@ -14,7 +14,14 @@ from cllm.stores.postgres.store import PostgresStore
 from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_harness import TickingClock
 
-__all__ = ["clock", "database", "opened_store", "postgres_server", "store"]
+__all__ = [
+    "clock",
+    "emptied_database",
+    "opened_store",
+    "postgres_server",
+    "shared_database",
+    "store",
+]
 
 KINDS = ("memory", "json", "sqlite", "postgres")
 
@@ -35,7 +42,7 @@ def opened_store(request: pytest.FixtureRequest, tmp_path: Path, clock: TickingC
         return SqliteStore(tmp_path / "cllm.db", clock=clock, synchronous="NORMAL")
     # Only these tests start a server. It cannot start in a running event loop.
     server: Server = request.getfixturevalue("postgres_server")
-    return PostgresStore(server.url(request.getfixturevalue("database")), clock=clock)
+    return PostgresStore(server.url(request.getfixturevalue("emptied_database")), clock=clock)
 
 
 @pytest.fixture

@@ -1,3 +1,17 @@
-from tests.replay_stores import clock, database, opened_store, postgres_server, store
+from tests.replay_stores import (
+    clock,
+    emptied_database,
+    opened_store,
+    postgres_server,
+    shared_database,
+    store,
+)
 
-__all__ = ["clock", "database", "opened_store", "postgres_server", "store"]
+__all__ = [
+    "clock",
+    "emptied_database",
+    "opened_store",
+    "postgres_server",
+    "shared_database",
+    "store",
+]

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 from tests.postgres import Server as PostgresServer
-from tests.postgres import database, postgres_server
+from tests.postgres import emptied_database, postgres_server, shared_database
 from tests.server_app import SETTINGS_WITH_KEYS, ServerApp, open_server_app
 from tests.sqlite_template import write_database
 from tests.torture import choose_size
 
-__all__ = ["database", "postgres_server"]
+__all__ = ["emptied_database", "postgres_server", "shared_database"]
 
 PERSISTENT = ("sqlite", "postgresql")
 STORES = choose_size(PERSISTENT, (pytest.param("memory", marks=pytest.mark.torture), *PERSISTENT))
@@ -25,7 +25,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         write_database(tmp_path / "server.db")
         return f"sqlite:{tmp_path / 'server.db'}?synchronous=normal"
     running: PostgresServer = request.getfixturevalue("postgres_server")
-    return running.url(request.getfixturevalue("database"))
+    return running.url(request.getfixturevalue("emptied_database"))
 
 
 @pytest.fixture

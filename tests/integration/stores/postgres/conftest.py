@@ -4,11 +4,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 
 import pytest
-from tests.postgres import Server, database, empty_database, postgres_server
+from tests.postgres import (
+    Server,
+    database,
+    emptied_database,
+    empty_database,
+    postgres_server,
+    shared_database,
+)
 
 from cllm.stores.postgres.store import PostgresStore
 
-__all__ = ["database", "empty_database", "postgres_server"]
+__all__ = [
+    "database",
+    "emptied_database",
+    "empty_database",
+    "postgres_server",
+    "shared_database",
+]
 
 Open = Callable[..., Awaitable[PostgresStore]]
 

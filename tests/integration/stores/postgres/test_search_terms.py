@@ -52,6 +52,11 @@ RANGES = (
 
 
 @pytest.fixture
+def database(emptied_database: str) -> str:
+    return emptied_database
+
+
+@pytest.fixture
 async def stored_terms(store: PostgresStore, postgres_server: Server, database: str) -> Any:
     async def terms() -> list[str | None]:
         sql = "SELECT terms FROM messages ORDER BY number"
