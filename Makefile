@@ -73,9 +73,9 @@ types: $(DEV)/ready
 contracts: $(DEV)/ready
 	$(DEV)/bin/lint-imports
 
-# Runs the stress and crash tests with their full counts.
+# Runs the stress, crash and Hypothesis tests with their full counts.
 torture: $(DEV)/ready
-	CLLM_TORTURE=1 $(DEV)/bin/pytest --timeout=3600 -m torture
+	CLLM_TORTURE=1 $(DEV)/bin/pytest --timeout=3600 -m "torture or hypothesis"
 
 # Runs Claude Code, Codex, opencode, aider and llm against a scripted provider, directly and through cllm;
 # and the OpenAI Agents SDK, the Vercel AI SDK and pydantic-ai through cllm.

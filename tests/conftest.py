@@ -16,7 +16,7 @@ from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths
 from cllm.providers.registry import BUILTIN_PROVIDERS
 
 # Hypothesis: few examples in a normal run, many in `make torture`.
-settings.register_profile("scaled", max_examples=choose_size(40, 1000), deadline=None)
+settings.register_profile("scaled", max_examples=choose_size(25, 1000), deadline=None)
 settings.load_profile("scaled")
 
 

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "cllm"
@@ -10,10 +11,12 @@ COLLECTIONS = ("notes", "_notes", "notices")
 ADD_METHODS = ("add",)
 
 
-def collect_notice_codes() -> set[str]:
+@cache
+def collect_notice_codes() -> frozenset[str]:
     """Return every code that the source can produce."""
     files = SOURCE.rglob("*.py")
-    return {code for path in files for code in find_codes(path.read_text(encoding="utf-8"))}
+    texts = (path.read_text(encoding="utf-8") for path in files)
+    return frozenset(code for text in texts for code in find_codes(text))
 
 
 def find_codes(source: str) -> Iterator[str]:

@@ -35,7 +35,7 @@ from cllm.wire.conversation_file.codec import encode_conversation
 
 __all__ = ["postgres_server"]
 SLOW = settings(
-    max_examples=choose_size(15, 500),
+    max_examples=choose_size(5, 500),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

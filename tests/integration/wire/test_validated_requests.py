@@ -54,8 +54,8 @@ MODELS: dict[Dialect, tuple[str, ...]] = {
 }
 WITHOUT_SAMPLING = ("claude-opus-4-8",)
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-OFTEN = settings(max_examples=choose_size(40, 2000), deadline=None, suppress_health_check=SLOW)
-SELDOM = settings(OFTEN, max_examples=choose_size(15, 500))
+OFTEN = settings(max_examples=choose_size(20, 2000), deadline=None, suppress_health_check=SLOW)
+SELDOM = settings(OFTEN, max_examples=choose_size(8, 500))
 EVERY_TARGET = pytest.mark.parametrize("target", list(MODELS))
 
 

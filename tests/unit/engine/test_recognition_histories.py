@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.history_machine import HISTORIES, Action, check_histories
 from tests.sqlite_template import write_database
+from tests.torture import choose_size
 
 from cllm.core.ports import Store
 from cllm.stores.json.store import JsonFileStore
@@ -18,7 +19,9 @@ from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_harness import TickingClock
 
 LIMITS = settings(
-    deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None,
+    max_examples=choose_size(20, 500),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 

@@ -226,7 +226,7 @@ def test_equal_prompts_become_equal_bytes(source, target, model, profile, histor
 
 
 @pytest.mark.parametrize(("target", "model", "profile"), MODELS)
-@settings(FEW_EXAMPLES, max_examples=choose_size(60, 2000))
+@settings(FEW_EXAMPLES, max_examples=choose_size(30, 2000))
 @given(history=st.lists(messages(), max_size=6))
 def test_a_broken_history_is_repaired_or_one_clear_error(target, model, profile, history):
     prompt = Prompt(model=model, messages=tuple(history))
@@ -317,7 +317,7 @@ def accept(
     )
 
 
-@settings(max_examples=1000)
+@settings(max_examples=choose_size(300, 3000))
 @given(HISTORIES, st.sampled_from(list(PROFILES.values())))
 def test_a_history_that_is_accepted_without_repair_has_no_problems(history, profile):
     history = [OutgoingMessage(role=role, parts=tuple(parts)) for role, parts in history]

@@ -24,7 +24,7 @@ from cllm.window.strategies import ByTokens, ByTurns, CachePrices, Strategy, Sum
 ALL = list(PROFILES.values())
 pytestmark = pytest.mark.torture
 EXAMPLES = settings(
-    max_examples=choose_size(30, 500),
+    max_examples=choose_size(15, 500),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -57,5 +57,5 @@ def database_of_the_machine(postgres_server: Server) -> Iterator[None]:
 
 TestPostgresAgrees = PostgresAgrees.TestCase
 TestPostgresAgrees.settings = settings(
-    max_examples=choose_size(8, full=300), stateful_step_count=25, deadline=None
+    max_examples=choose_size(5, full=300), stateful_step_count=25, deadline=None
 )

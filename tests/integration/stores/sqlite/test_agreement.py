@@ -47,5 +47,5 @@ class SqliteAgrees(StoreMachine):
 
 TestSqliteAgrees = SqliteAgrees.TestCase
 TestSqliteAgrees.settings = settings(
-    max_examples=choose_size(15, full=300), stateful_step_count=25, deadline=None
+    max_examples=choose_size(8, full=300), stateful_step_count=25, deadline=None
 )

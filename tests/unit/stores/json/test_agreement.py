@@ -7,6 +7,7 @@ from pathlib import Path
 from hypothesis import settings
 from hypothesis.stateful import invariant
 from tests.store_machine import REFS, StoreMachine
+from tests.torture import choose_size
 
 from cllm.core.conversation import StoredConversation
 from cllm.core.ports import Clock, Store
@@ -39,4 +40,6 @@ class FilesAgree(StoreMachine):
 
 
 TestFilesAgree = FilesAgree.TestCase
-TestFilesAgree.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+TestFilesAgree.settings = settings(
+    max_examples=choose_size(8, 300), stateful_step_count=25, deadline=None
+)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.message_strategies import messages
+from tests.torture import choose_size
 
 from cllm.core.conversation import (
     Branch,
@@ -715,7 +716,7 @@ def conversations(draw: st.DrawFn) -> StoredConversation:
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=choose_size(20, 1000), deadline=None)
 @given(conversations())
 def test_a_written_conversation_is_read_back(original: StoredConversation):
     data = encode_conversation(original)
@@ -727,7 +728,7 @@ def test_a_written_conversation_is_read_back(original: StoredConversation):
     assert listed == build_summary(original)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=choose_size(20, 1000), deadline=None)
 @given(conversations(), st.data())
 def test_edited_messages_of_the_file_take_precedence(
     original: StoredConversation, data: st.DataObject

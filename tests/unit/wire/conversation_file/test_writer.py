@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.torture import choose_size
 from tests.unit.wire.conversation_file.test_codec import conversation, conversations, turn
 
 from cllm.core.conversation import StoredConversation, Turn
@@ -51,7 +52,7 @@ def in_pieces(whole: StoredConversation, length: int) -> Iterator[bytes]:
     yield writer.end()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=choose_size(25, 1000), deadline=None)
 @given(conversations(), st.integers(1, 4))
 def test_the_joined_pieces_equal_the_whole_file(whole: StoredConversation, length: int):
     assert b"".join(in_pieces(whole, length)) == encode_conversation(whole)
