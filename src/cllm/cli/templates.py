@@ -10,6 +10,7 @@ import msgspec
 from cllm.cli import completion, output
 from cllm.cli.inputs import HelpGroup, OptionError, current_environment, piped_input
 from cllm.core.errors import CllmError, UsageError
+from cllm.files import FileTooLargeError, NotRegularFileError, read_regular_file
 from cllm.settings.cllmfile import MAX_BYTES, Cllmfile, read_cllmfile
 from cllm.settings.layers import CommandLine, is_config_name, user_folder
 from cllm.settings.prompt_templates import (
@@ -80,11 +81,15 @@ def list_command(*, as_json: bool) -> None:
 @command.command(name="show", help=SHOW_HELP, examples=("cllm templates show summarize",))
 @click.argument("name", shell_complete=completion.complete_templates)
 def show(name: str) -> None:
-    template = find_template(name, current_environment(), CommandLine())
+    path = find_template(name, current_environment(), CommandLine()).path
     try:
-        text = template.path.read_text("utf-8", "replace")
+        text = _read_text(path)
+    except NotRegularFileError as error:
+        raise UsageError(f"Cannot read {path}: it is not a regular file.") from error
+    except FileTooLargeError as error:
+        raise UsageError(f"Cannot read {path}: it is larger than {MAX_BYTES} bytes.") from error
     except OSError as error:
-        raise UsageError(f"Cannot read {template.path} ({error.strerror}).") from error
+        raise UsageError(f"Cannot read {path} ({error.strerror}).") from error
     output.print_exactly(text.removesuffix("\n"))
 
 
@@ -109,11 +114,16 @@ def edit(name: str, *, local: bool) -> None:
     output.note(f"Saved {path}. Use it with: cllm -T {name}")
 
 
+def _read_text(path: Path) -> str:
+    """Read a file of bounded size; a pipe in a folder of somebody else would block the command."""
+    return read_regular_file(path, limit=MAX_BYTES).decode("utf-8", "replace")
+
+
 def _describe(template: TemplateFile) -> str:
     """The first comment of the file, else the first line of its prompt."""
     try:
-        text = template.path.read_text("utf-8", "replace")
         content = template.read()
+        text = _read_text(template.path)
     except (OSError, CllmError) as error:
         return f"cannot be read: {error}"
     first = text.partition("\n")[0]

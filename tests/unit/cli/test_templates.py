@@ -1,5 +1,6 @@
 """Descriptions of templates."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,9 @@ def test_a_broken_template_is_listed(tmp_path: Path):
     (tmp_path / "x.yml").write_text("prompt: [")
     template = TemplateFile(name="x", path=tmp_path / "x.yml", is_own=True)
     assert "cannot be read" in _describe(template)
+
+
+def test_a_pipe_is_listed_and_not_opened(tmp_path: Path):
+    os.mkfifo(tmp_path / "x.yml")
+    template = TemplateFile(name="x", path=tmp_path / "x.yml", is_own=False)
+    assert "it is not a regular file" in _describe(template)
