@@ -29,6 +29,7 @@ DANGEROUS_KEYS = (
     "extra_headers",
     "log_file",
     "providers",
+    "save",
     "server",
     "store",
 )

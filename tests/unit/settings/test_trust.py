@@ -22,6 +22,7 @@ DANGEROUS = {
     "extra_headers": "{X-A: b}",
     "log_file": "/x",
     "providers": "{a: {api_base: 'http://x'}}",
+    "save": "all",
     "server": "{host: 0.0.0.0}",
     "store": "'memory:'",
 }
@@ -41,7 +42,6 @@ HARMLESS = {
         "on_interrupt",
         "prompt",
         "raw_response",
-        "save",
         "stream",
         "strict",
         "verbosity",

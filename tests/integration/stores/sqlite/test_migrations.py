@@ -87,8 +87,8 @@ def _runnable(module: ModuleType) -> list[str]:
 
 
 def _nothing_for(text: str) -> tuple[None, ...]:
-    """So many parameters as the statement has."""
-    numbers = [int(number) for number in re.findall(r"\?(\d)", text)]
+    """Return as many values as the statement has parameters."""
+    numbers = [int(number) for number in re.findall(r"\?(\d+)", text)]
     return (None,) * (max(numbers, default=0) or text.count("?"))
 
 
