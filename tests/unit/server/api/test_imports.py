@@ -64,7 +64,7 @@ async def import_bytes(server: ServerApp, data: bytes, name: str = "cats.zip") -
     import_id = await start(server, data, name)
     assert (await send(server, import_id, 0, data)).status_code == 200
     run = await server("POST", f"/v1/imports/{import_id}/run")
-    assert (run.status_code, run.json()["state"]) == (202, "running")
+    assert run.status_code == 202
     return await wait_for_end(server, import_id)
 
 
