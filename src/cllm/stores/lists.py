@@ -23,7 +23,7 @@ from cllm.core.ports import (
     UsageBy,
     UsageSum,
 )
-from cllm.stores.overviews import build_overview, find_origin, lower_ascii
+from cllm.stores.overviews import build_overview, is_listed
 from cllm.stores.pagination import build_page, matches_filter
 from cllm.stores.search import (
     MAX_RANKED,
@@ -177,13 +177,11 @@ class ScannedLists(ABC):
         since: datetime | None,
         origin: Origin | None,
     ) -> Iterator[Summary]:
-        part = None if model is None else lower_ascii(model)
+        unnamed = self._unnamed_origin
         for summary in summaries:
             if (
                 source in (None, summary.source)
                 and (side or not summary.is_side)
-                and (part is None or part in lower_ascii(summary.model or ""))
-                and (since is None or summary.updated_at >= since)
-                and origin in (None, find_origin(summary.source, self._unnamed_origin))
+                and is_listed(summary, model=model, since=since, origin=origin, unnamed=unnamed)
             ):
                 yield summary

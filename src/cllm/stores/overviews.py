@@ -1,11 +1,12 @@
 """Overviews of conversations for lists: the start of the last message, tokens, cost, state."""
 
 import re
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from cllm.core.conversation import CHAT_SOURCE, SHELL_SOURCE, StoredConversation
+from cllm.core.conversation import CHAT_SOURCE, SHELL_SOURCE, StoredConversation, Summary
 from cllm.core.message import Message
 from cllm.core.ports import Origin, Overview
 
@@ -22,6 +23,22 @@ def find_origin(source: str | None, unnamed: Origin) -> Origin:
     if source == CHAT_SOURCE:
         return "chat"
     return unnamed if source is None else "client"
+
+
+def is_listed(
+    summary: Summary,
+    *,
+    model: str | None,
+    since: datetime | None,
+    origin: Origin | None,
+    unnamed: Origin,
+) -> bool:
+    """Whether a list with these filters has the conversation; None selects everything."""
+    return (
+        (model is None or lower_ascii(model) in lower_ascii(summary.model or ""))
+        and (since is None or summary.updated_at >= since)
+        and origin in (None, find_origin(summary.source, unnamed))
+    )
 
 
 def build_overview(conversation: StoredConversation) -> Overview:

@@ -147,11 +147,12 @@ def _usage_report(usage: Usage | None, cost: float | None, usage_price: UsagePri
         usage=usage,
         counted=0 if usage.estimated else usage.prompt,
         cost=to_amount(cost),
-        saved=to_amount(_saved_dollars(usage, usage_price)) if _is_cached(usage) else Amount(),
+        saved=to_amount(count_saved_dollars(usage, usage_price)) if _is_cached(usage) else Amount(),
     )
 
 
-def _saved_dollars(usage: Usage, usage_price: UsagePrice) -> float | None:
+def count_saved_dollars(usage: Usage, usage_price: UsagePrice) -> float | None:
+    """Return how much less the prompt cost than without a cache; None if a price is unknown."""
     return _difference(
         usage_price(Usage(input=usage.prompt)),
         usage_price(

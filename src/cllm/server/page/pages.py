@@ -10,11 +10,10 @@ from cllm.server.page.composer import render_composer
 from cllm.server.page.conversation import render_conversation
 from cllm.server.page.conversation_list import render_list, render_row, render_rows
 from cllm.server.page.inspector import render_inspector
-from cllm.server.page.layout import html_response, render_page
+from cllm.server.page.layout import html_response, render, render_page
 from cllm.server.page.selection import read_selection
 from cllm.server.page.texts import TEXTS
 from cllm.server.page.usage import render_usage
-from cllm.server.page.welcome import render_welcome
 from cllm.server.state import ApiRequest
 
 
@@ -41,7 +40,7 @@ async def show_list(request: ApiRequest) -> Response:
 
 
 async def _render_start(request: ApiRequest) -> Markup:
-    return await render_welcome(request) + await render_composer(request)
+    return render("welcome.html") + await render_composer(request)
 
 
 async def show_search(request: ApiRequest) -> Response:

@@ -10,7 +10,7 @@ from cllm.core.conversation import Summary
 from cllm.core.ports import ArchiveFilter, Origin
 from cllm.server.http.parameters import Count, read_query
 from cllm.server.state import ApiRequest
-from cllm.stores.overviews import find_origin, lower_ascii
+from cllm.stores.overviews import is_listed
 from cllm.stores.pagination import matches_filter
 
 ORIGINS = ("", "shell", "chat", "client")
@@ -53,12 +53,12 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
         `unnamed` is the origin of a conversation without a source.
         """
-        since = self.since(now)
-        return (
-            matches_filter(summary, self.archive_filter)
-            and self.origin in ("", find_origin(summary.source, unnamed))
-            and lower_ascii(self.model) in lower_ascii(summary.model or "")
-            and (since is None or summary.updated_at >= since)
+        return matches_filter(summary, self.archive_filter) and is_listed(
+            summary,
+            model=self.model,
+            since=self.since(now),
+            origin=self.origin or None,
+            unnamed=unnamed,
         )
 
     def url(self, **changes: Any) -> str:

@@ -1,6 +1,7 @@
 """The usage view: costs and tokens by day and model, as plots and tables."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Literal
 
@@ -19,6 +20,7 @@ from cllm.server.page.plot import Series, build_plot
 from cllm.server.page.texts import TEXTS
 from cllm.server.state import ApiRequest
 from cllm.stores.merged_lists import merge_usage
+from cllm.window.cache_report import count_saved_dollars
 
 MAX_SERIES = 6
 """Models with their own colour; the plot shows the others as one."""
@@ -123,15 +125,13 @@ def count_savings(app: App, total: UsageSum, *, today: date) -> float | None:
     usage, model = total.usage, total.key
     if not usage.cache_read and not usage.cache_write:
         return 0.0 if total.cost is not None else None
-    uncached = Usage(input=usage.prompt, output=usage.output, reasoning=usage.reasoning)
     at = datetime(today.year, today.month, today.day, tzinfo=UTC)
-    try:
+    with suppress(CllmError):
         provider = app.model_context(model).provider
-        prices = [app.prices.price_turn(provider, model, one, at) for one in (uncached, usage)]
-    except CllmError:
-        return None
-    without, actual = prices
-    return None if without is None or actual is None else without - actual
+        return count_saved_dollars(
+            usage, lambda one: app.prices.price_turn(provider, model, one, at)
+        )
+    return None
 
 
 def format_share(usage: Usage) -> str:

@@ -22,6 +22,7 @@ from cllm.stores.postgres.statements import columns, parameters, turn_has_id
 from cllm.stores.postgres.store import PostgresStore
 from cllm.stores.sql.rows import CALL_COLUMNS
 from cllm.stores.sql.server_rows import (
+    READ_SERVER_ROWS,
     TABLES,
     Table,
     build_turn_rows,
@@ -47,12 +48,7 @@ LOST_MESSAGES = f"""SELECT owner, message_group, count(*) FROM messages m WHERE 
         SELECT FROM turns t WHERE t.owner = m.owner AND t.message_group = m.message_group)
     GROUP BY owner, message_group LIMIT {MAX_FAULTS}"""
 READ: dict[Table, str] = {
-    "calls": f"""SELECT owner, {_CALLS}, row_number() OVER (PARTITION BY owner, {_CALLS})
-        FROM calls ORDER BY owner, ended_at""",
-    "requests": """SELECT owner, key, body, expires_at, status, headers, response FROM requests
-        WHERE status IS NOT NULL ORDER BY owner, key""",
-    "events": """SELECT owner, conversation_id, turn_id, number, data FROM events
-        ORDER BY owner, conversation_id, turn_id, number""",
+    **READ_SERVER_ROWS,
     "imported": """SELECT c.owner, c.id, t.id, m.ordinal, m.imported
         FROM conversations c JOIN turns t ON t.owner = c.owner AND t.conversation = c.number
         JOIN messages m ON t.owner = m.owner AND t.message_group = m.message_group

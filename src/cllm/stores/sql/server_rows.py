@@ -1,7 +1,9 @@
 """Converts rows that are not part of a conversation to values and back, for both engines.
 
-Also the rows that a check reads. Runs no SQL.
+Also the rows that a check reads, and the statements that are the same in both. Runs no SQL.
 """
+
+# ruff: noqa: S608 - only column names are inserted into the text
 
 from collections.abc import Callable, Iterable
 from typing import Literal
@@ -17,6 +19,7 @@ from cllm.core.ports.snapshot import (
     TurnRow,
 )
 from cllm.stores.sql.rows import (
+    CALL_COLUMNS,
     USAGE_COLUMNS,
     Row,
     RowCodec,
@@ -30,6 +33,15 @@ from cllm.stores.sql.rows import (
 
 Table = Literal["calls", "requests", "events", "imported"]
 TABLES: tuple[Table, ...] = ("calls", "requests", "events", "imported")
+_CALLS = ", ".join(CALL_COLUMNS)
+READ_SERVER_ROWS: dict[Table, str] = {
+    "calls": f"""SELECT owner, {_CALLS}, row_number() OVER (PARTITION BY owner, {_CALLS})
+        FROM calls ORDER BY owner, ended_at""",
+    "requests": """SELECT owner, key, body, expires_at, status, headers, response FROM requests
+        WHERE status IS NOT NULL ORDER BY owner, key""",
+    "events": """SELECT owner, conversation_id, turn_id, number, data FROM events
+        ORDER BY owner, conversation_id, turn_id, number""",
+}
 
 
 def decode_server_row(

@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from cllm.core.errors import StoreError, StoreUnavailableError
+from cllm.core.errors import StoreError, StoreUnavailableError, UsageError
 from cllm.core.ports import Clock
 from cllm.core.ports.snapshot import ServerRow, Snapshot, TurnRow
 from cllm.stores.sql.rows import CALL_COLUMNS, Row
 from cllm.stores.sql.server_rows import (
+    READ_SERVER_ROWS,
     TABLES,
     Table,
     build_turn_rows,
@@ -40,12 +41,7 @@ LOST_MESSAGES = f"""SELECT owner, message_group, count(*) FROM messages m WHERE 
         SELECT 1 FROM turns t WHERE t.owner = m.owner AND t.message_group = m.message_group)
     GROUP BY owner, message_group LIMIT {MAX_FAULTS}"""
 READ: dict[Table, str] = {
-    "calls": f"""SELECT owner, {_CALLS}, row_number() OVER (PARTITION BY owner, {_CALLS})
-        FROM calls ORDER BY owner, ended_at""",
-    "requests": """SELECT owner, key, body, expires_at, status, headers, response FROM requests
-        WHERE status IS NOT NULL ORDER BY owner, key""",
-    "events": """SELECT owner, conversation_id, turn_id, number, data FROM events
-        ORDER BY owner, conversation_id, turn_id, number""",
+    **READ_SERVER_ROWS,
     "imported": """SELECT t.owner, t.conversation_id, t.id, m.ordinal, m.imported
         FROM turns t JOIN messages m ON t.owner = m.owner AND t.message_group = m.message_group
         WHERE m.imported IS NOT NULL ORDER BY t.owner, t.conversation_id, t.number, m.ordinal""",
@@ -81,7 +77,7 @@ class _SnapshotFile(SqliteFile):
         return job.work(connection)
 
     async def write(self, *_: Any, **__: Any) -> NoReturn:
-        raise NotImplementedError
+        raise UsageError("A snapshot of a database cannot be changed.")
 
 
 class SqliteSnapshot(SqliteStore):
