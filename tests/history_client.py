@@ -81,7 +81,7 @@ class HistoryClient:
             client_history=self.history,
             ref=self.history.conversation,
             skip_preload=True,
-            visible=True,
+            saves_unsent=True,
             wait=0,
             optional_steps=None if self.history.conversation else self._make_steps(),
         )

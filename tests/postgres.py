@@ -83,10 +83,12 @@ class Server:
             await self.execute(f"ALTER SYSTEM SET {name} = '{value}'")
         await self.execute("SELECT pg_reload_conf()")
 
-    async def create_database(self, *, template: str = "template1") -> str:
+    async def create_database(
+        self, *, template: str = "template1", options: str | None = None
+    ) -> str:
         """Create a database; return its name."""
         name = f"test_{uuid.uuid4().hex}"
-        await self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        await self.execute(f"CREATE DATABASE {name} {options or f'TEMPLATE {template}'}")
         return name
 
     async def head_template(self) -> str:

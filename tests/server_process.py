@@ -195,6 +195,9 @@ def open_empty_store(kind: str, folder: Path, request: pytest.FixtureRequest) ->
     if kind == "memory":
         yield "memory:"
         return
+    if kind == "json":
+        yield f"json:{folder / 'files'}"
+        return
     if kind == "sqlite":
         write_database(folder / DATABASE)
         yield f"sqlite:{folder / DATABASE}"

@@ -254,8 +254,8 @@ async def write_files(folder: Path) -> None:
         lines += encode_line(stored)
         pages += encode_markdown_file(stored)
     with (folder / "backup.zip").open("w+b") as file:
-        _, problems = await write_backup(store, file, now=MOMENT, version=cllm.__version__)
-        assert not problems
+        result = await write_backup(store, file, now=MOMENT, version=cllm.__version__)
+        assert not result.problems
     await store.close()
     text = json.dumps(facts, ensure_ascii=False, indent=1, sort_keys=True)
     (folder / "facts.json").write_text(text + "\n", encoding="utf-8")

@@ -148,6 +148,7 @@ class App:
     """A store, and the providers that were opened.
 
     New conversations are stored in `own_store`; `store` also has those of the other default store.
+    `find_other` returns the URL of the other one.
     `single_turn`: the process makes one call and exits. `warn` gets problems of a store.
     """
 
@@ -155,12 +156,13 @@ class App:
         self,
         settings: Settings,
         *,
+        find_other: Callable[[Settings], str | None] = other_store,
         report: "Report | None" = None,
         single_turn: bool = False,
         warn: Callable[[Notice], None] = log_warning,
     ) -> None:
         self.settings = settings
-        other = other_store(settings)
+        other = find_other(settings)
         self.store_urls = (settings.store,) if other is None else (settings.store, other)
         self.own_store: Store = open_configured_store(settings.store, settings)
         self.store: Store = self.own_store if other is None else self._combine(other, warn)

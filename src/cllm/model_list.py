@@ -223,10 +223,12 @@ def format_rows(rows: Sequence[ModelRow], *, columns: int | None = None) -> list
     lines = _align(HEADINGS, [row.to_columns() for row in rows])
     if columns is None or max(map(count_cells, lines)) <= columns:
         return lines
-    return _align(NARROW_HEADINGS, [row.to_narrow_columns() for row in rows])
+    return _align(NARROW_HEADINGS, [row.to_narrow_columns() for row in rows], columns)
 
 
-def _align(headings: tuple[str, ...], cells: list[tuple[str, ...]]) -> list[str]:
+def _align(
+    headings: tuple[str, ...], cells: list[tuple[str, ...]], columns: int | None = None
+) -> list[str]:
     """Omit the last column if it is empty."""
     width = len(headings) if any(row[-1] for row in cells) else len(headings) - 1
-    return align_columns(row[:width] for row in (headings, *cells))
+    return align_columns((row[:width] for row in (headings, *cells)), columns)

@@ -6,25 +6,21 @@ that fails is a problem to report, never an error.
 
 import asyncio
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
 
 import msgspec
 
 from cllm.core.errors import CllmError, MissingKeyError
-from cllm.files import CacheFolder
 from cllm.provider_factory import ProviderFactory
+from cllm.providers.cached_models import CachedModels
 from cllm.providers.http.provider import ProviderRequest
 from cllm.providers.http.stdlib_transport import StdlibTransport
 from cllm.providers.http.transport import Timeouts
 from cllm.wire.errors import MalformedError
 from cllm.wire.remote_models import RemoteModel, decode_remote_models
 
-FOLDER = "model-lists"
-MAX_FILES = 32
-MAX_FILE_BYTES = 512 * 1024
-MAX_AGE = timedelta(days=1)
 SECONDS = 3.0
 MAX_RESPONSE_BYTES = 4 * 1024 * 1024
 MAX_MODELS = 2000
@@ -36,11 +32,6 @@ class ProviderModels(msgspec.Struct, frozen=True, kw_only=True):
 
     models: tuple[RemoteModel, ...] | None = None
     problem: str | None = None
-
-
-class _CachedList(msgspec.Struct, frozen=True, kw_only=True):
-    saved_at: datetime
-    models: tuple[RemoteModel, ...]
 
 
 class ModelListReader:
@@ -56,8 +47,7 @@ class ModelListReader:
         seconds: float = SECONDS,
     ) -> None:
         self._factory = factory
-        folder = cache / FOLDER
-        self._cache = CacheFolder(folder=folder, max_files=MAX_FILES, max_bytes=MAX_FILE_BYTES)
+        self._cache = CachedModels(cache)
         self._now = now
         self._is_refresh = is_refresh
         self._seconds = seconds
@@ -90,12 +80,12 @@ class ModelListReader:
         request = await self._factory.build_model_list_request(name)
         if request is None:
             return None
-        key = f"{name}\n{request.url}"
-        models = None if self._is_refresh else self._read_cached(key)
+        url = request.url
+        models = None if self._is_refresh else self._cache.read(name, url, now=self._now)
         if models is None:
             async with asyncio.timeout(self._seconds):
                 models = await self._fetch(name, request)
-            self._save(key, models)
+            self._cache.save(name, url, models, now=self._now)
         return models
 
     async def _fetch(self, name: str, request: ProviderRequest) -> tuple[RemoteModel, ...]:
@@ -116,20 +106,3 @@ class ModelListReader:
             raise CllmError(problem) from error
         finally:
             await response.close()
-
-    def _read_cached(self, key: str) -> tuple[RemoteModel, ...] | None:
-        data = self._cache.read(key)
-        try:
-            cached = None if data is None else msgspec.json.decode(data, type=_CachedList)
-            is_current = (
-                cached is not None and timedelta(0) <= self._now - cached.saved_at < MAX_AGE
-            )
-        except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):
-            return None
-        return cached.models if cached is not None and is_current else None
-
-    def _save(self, key: str, models: tuple[RemoteModel, ...]) -> None:
-        """Save a list, unless it is empty: the server may still load its models."""
-        data = msgspec.json.encode(_CachedList(saved_at=self._now, models=models))
-        if models and len(data) <= MAX_FILE_BYTES:
-            self._cache.write(key, data)

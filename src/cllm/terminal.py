@@ -1,7 +1,8 @@
 """Text for terminals: escapes characters that a terminal obeys, hides or reorders.
 
-`escape` is for texts, `one_line` for names, titles and errors, `make_visible` for text that a user
-must check before a decision. All output to a terminal also passes `TerminalStream`.
+`escape` is for texts, `one_line` for names and titles, `message_line` for errors and notes,
+`make_visible` for text that a user must check before a decision. All output to a terminal also
+passes `TerminalStream`.
 """
 
 import io
@@ -37,6 +38,13 @@ _LAST_LATIN = "\u024f"
 _BREAKS = re.compile("[ \r]*[\n\t]+[ \r\n\t]*")
 _STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
 CLEAR_LINE = "\r\x1b[K"
+# A UUID, and the start of a title.
+MAX_FIRST_CELLS = 36
+MIN_LAST_CELLS = 16
+# In characters. Messages of providers are shorter.
+MAX_MESSAGE = 1000
+MAX_WORD = 300
+_LONG_WORD = re.compile(rf"\S{{{MAX_WORD + 1},}}")
 ERROR_PREFIXES = ("Configuration error: ", "Context error: ", "Variable error: ")
 
 
@@ -62,9 +70,22 @@ def one_line(text: str, *, max_length: int | None = None) -> str:
     return line if max_length is None or len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
+def message_line(text: str) -> str:
+    """A message on one line. Long words, such as an argument that it quotes, are shortened."""
+    line = _LONG_WORD.sub(lambda match: _cut_middle(match[0], MAX_WORD), one_line(text))
+    return _cut_middle(line, MAX_MESSAGE)
+
+
+def _cut_middle(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    end = limit // 3
+    return f"{text[: limit - end - 1]}…{text[-end:]}"
+
+
 def error_line(text: str) -> str:
     """An error on one line, with `Error: ` unless the text names its kind."""
-    line = one_line(text)
+    line = message_line(text)
     return line if line.startswith(ERROR_PREFIXES) else f"Error: {line}"
 
 
@@ -191,17 +212,46 @@ def decode_input(data: bytes) -> tuple[str, str | None]:
     return text, NOT_UTF8.format(count=count) if count > 0 else None
 
 
-def align_columns(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines whose columns start below each other; the last column is not padded."""
+def align_columns(
+    rows: Iterable[Sequence[str]], columns: int | None = None, *, optional: Sequence[int] = ()
+) -> list[str]:
+    """Lines whose cells start below each other; the last cell of a line is not padded.
+
+    `columns` is the width of a terminal. To fit it, the `optional` cells are left out in this
+    order, the last cell of a line is cut, and a long first cell has a line of its own.
+    """
     cells = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(count_cells, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  ".join(
-            cell + " " * (width - count_cells(cell))
-            for cell, width in zip(row, widths, strict=True)
-        ).rstrip()
-        for row in cells
-    ]
+    if columns is not None and widths:
+        shown = _choose_columns(widths, columns, optional)
+        cells = [[row[index] for index in shown] for row in cells]
+        widths = [widths[index] for index in shown]
+        room = columns - sum(widths[1:-1]) - 2 * (len(widths) - 1)
+        widths[0] = max(min(widths[0], room - min(MIN_LAST_CELLS, widths[-1])), 0)
+        widths[-1] = max(room - widths[0], MIN_LAST_CELLS)
+    lines: list[str] = []
+    for row in cells:
+        if count_cells(row[0]) > widths[0]:
+            lines.append(row[0])
+            row[0] = ""
+        lines.append("  ".join(map(_pad_cell, row, widths)).rstrip())
+    return lines
+
+
+def _choose_columns(widths: Sequence[int], columns: int, optional: Iterable[int]) -> list[int]:
+    """The indexes of the columns between which the last one has enough room."""
+    shown = list(range(len(widths)))
+    for index in optional:
+        first = min(widths[0], MAX_FIRST_CELLS)
+        used = first + 2 + sum(widths[one] + 2 for one in shown[1:-1])
+        if columns - used < MIN_LAST_CELLS:
+            shown.remove(index)
+    return shown
+
+
+def _pad_cell(cell: str, width: int) -> str:
+    text = cut_cells(cell, width)
+    return text + " " * (width - count_cells(text))
 
 
 def count_cells(text: str) -> int:

@@ -8,21 +8,51 @@ from pathlib import Path
 
 import pytest
 from tests.fake_provider import Cut, Head, Send, Silence, closed_port, response_steps
+from tests.home import SECRET
 
 HELLO = [("user", "Hello"), ("assistant", "Hi.")]
 PAGE = b"<!DOCTYPE html>\n<html><body>Please log in to the hotel network</body></html>"
 
 
 @pytest.fixture(params=["new", "existing"])
-def ask(request, home, settings, cllm):
-    """Asks in a new or an existing conversation; afterwards every file is as it was."""
-    if request.param == "existing":
-        home.write_old_conversation("demo", *HELLO)
+def messages(request, home, settings):
+    """The messages of the conversation `demo`, which is new or exists."""
+    if request.param == "new":
+        return []
+    home.write_old_conversation("demo", *HELLO)
+    return HELLO
+
+
+@pytest.fixture
+def ask(messages, home, cllm):
+    """Asks; afterwards every file is as it was."""
 
     def run(*flags, **options):
         before = home.snapshot()
         result = cllm("And now?", "--conversation", "demo", *flags, **options)
         assert home.snapshot() == before, result.report()
+        assert list(home.temporary.iterdir()) == []
+        return result
+
+    return run
+
+
+@pytest.fixture
+def send(messages, home, cllm):
+    """Asks; afterwards the question is saved as a failed turn, and the messages are as before."""
+
+    def run(*flags, **options):
+        before = home.snapshot()
+        result = cllm("And now?", "--conversation", "demo", *flags, **options)
+        assert home.messages("demo") == messages, result.report()
+        failed = home.load("demo")["metadata"]["cllm"]["turns"][-1]
+        assert failed["state"] == "failed"
+        assert failed["inline"][0]["content"] == "And now?"
+        assert SECRET not in home.file("demo").read_text(encoding="utf-8")
+        file = str(home.file("demo").relative_to(home.path))
+        changed = {name for name, content in home.snapshot().items() if before.get(name) != content}
+        assert {file} <= changed
+        assert all(name == file or name.startswith(".cache") for name in changed)
         assert list(home.temporary.iterdir()) == []
         return result
 
@@ -50,10 +80,10 @@ def test_a_misspelled_model_is_an_error_with_similar_names(provider, settings, c
     result.failed_with_one_sentence("smollm2-135m")
 
 
-def test_a_model_that_the_provider_does_not_know(ask, provider):
+def test_a_model_that_the_provider_does_not_know(send, provider):
     provider.queue_error(404, "The model `gpt-test` does not exist.", code="model_not_found")
 
-    ask().failed_with_one_sentence("gpt-test")
+    send().failed_with_one_sentence("gpt-test")
 
 
 def test_an_unknown_provider(provider, settings, cllm, home):
@@ -108,81 +138,83 @@ def test_an_empty_key_is_a_missing_one(ask, settings, offline):
 
 
 @both_ways
-def test_an_unreachable_server(flags, ask, settings):
+def test_an_unreachable_server(flags, send, settings):
     port = closed_port()
     settings(api_base=f"http://127.0.0.1:{port}/v1")
 
-    ask(*flags).failed_with_one_sentence(f"127.0.0.1:{port}")
+    send(*flags).failed_with_one_sentence(f"127.0.0.1:{port}")
 
 
-def test_a_host_that_does_not_exist(ask, settings):
+def test_a_host_that_does_not_exist(send, settings):
     settings(api_base="http://no-such-host.invalid/v1")
 
-    ask().failed_with_one_sentence("no-such-host.invalid")
+    send().failed_with_one_sentence("no-such-host.invalid")
 
 
 @pytest.mark.parametrize("base", ["not a url", "ftp://127.0.0.1/v1", "http://", "127.0.0.1:80"])
-def test_a_base_url_that_is_none(base, ask, settings, provider):
+def test_a_base_url_that_is_none(base, messages, home, settings, cllm):
     settings(api_base=base)
 
-    result = ask()
+    result = cllm("And now?", "--conversation", "demo")
 
     assert result.code == 1, result.report()
     assert "Traceback" not in result.err
     assert len(result.warnings) == 1, result.report()
+    saved = home.messages("demo") if home.file("demo").exists() else []
+    assert saved == messages
 
 
 @both_ways
-def test_status_401_names_the_key_and_does_not_show_it(flags, ask, provider, secret):
+def test_status_401_names_the_key_and_does_not_show_it(flags, send, provider, secret):
     provider.queue_error(401, f"Incorrect API key provided: {secret}.", code="invalid_api_key")
 
-    ask(*flags).failed_with_one_sentence("key")
+    send(*flags).failed_with_one_sentence("key")
     assert len(provider.requests) == 1
 
 
 @both_ways
-def test_status_429(flags, ask, provider):
+def test_status_429(flags, send, provider):
     provider.queue_error(429, "Rate limit reached for gpt-test.", code="rate_limit_exceeded")
 
-    ask(*flags).failed_with_one_sentence()
+    send(*flags).failed_with_one_sentence()
     assert len(provider.requests) == 1
 
 
 @both_ways
 @pytest.mark.parametrize("status", [500, 503])
-def test_status_500_and_above(status, flags, ask, provider):
+def test_status_500_and_above(status, flags, send, provider):
     provider.queue_error(status, "The engine is on fire.")
 
-    ask(*flags).failed_with_one_sentence(str(status))
+    send(*flags).failed_with_one_sentence(str(status))
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 413, 422, 418])
-def test_a_refusal_contains_the_message_of_the_provider(status, ask, provider):
+def test_a_refusal_contains_the_message_of_the_provider(status, send, provider):
     provider.queue_error(status, "The parameter frobnicate is out of range.")
 
-    ask().failed_with_one_sentence("frobnicate")
+    send().failed_with_one_sentence("frobnicate")
 
 
-def test_a_refusal_of_several_lines_is_still_one_line(ask, provider):
+def test_a_refusal_of_several_lines_is_still_one_line(send, provider):
     provider.queue_error(400, "First line.\nSecond line.\r\n\r\nThird line.")
 
-    ask().failed_with_one_sentence("First line.")
+    send().failed_with_one_sentence("First line.")
 
 
-def test_a_refusal_cannot_write_to_the_terminal(ask, provider):
+def test_a_refusal_cannot_write_to_the_terminal(send, provider):
     provider.queue_error(400, "Before \x1b[2J\x1b]0;owned\x07 after.")
 
-    line = ask().failed_with_one_sentence("Before")
+    line = send().failed_with_one_sentence("Before")
     assert "\x1b" not in line
     assert "\x07" not in line
 
 
 @pytest.mark.parametrize("status", [200, 302, 500])
 @both_ways
-def test_a_web_page_instead_of_json(status, flags, ask, provider):
+def test_a_web_page_instead_of_json(status, flags, send, provider):
     provider.queue_steps(*response_steps(status, PAGE, content_type="text/html"))
 
-    line = ask(*flags).failed_with_one_sentence()
+    line = send(*flags).failed_with_one_sentence()
     assert "\n" not in line
 
 
@@ -200,10 +232,10 @@ def test_a_web_page_instead_of_json(status, flags, ask, provider):
         pytest.param(b"\xff\xfe\x00\x01", id="bytes"),
     ],
 )
-def test_garbage_instead_of_json(body, flags, ask, provider):
+def test_garbage_instead_of_json(body, flags, send, provider):
     provider.queue_steps(*response_steps(200, body))
 
-    ask(*flags).failed_with_one_sentence()
+    send(*flags).failed_with_one_sentence()
 
 
 @pytest.mark.parametrize(
@@ -219,7 +251,7 @@ def test_garbage_instead_of_json(body, flags, ask, provider):
         ),
     ],
 )
-def test_garbage_in_the_middle_of_a_stream(event, ask, provider):
+def test_garbage_in_the_middle_of_a_stream(event, send, provider):
     provider.queue_steps(
         Head(headers={"Content-Type": "text/event-stream"}, chunked=True),
         Send(b'data: {"choices": [{"index": 0, "delta": {"content": "Well, "}}]}\n\n'),
@@ -228,38 +260,38 @@ def test_garbage_in_the_middle_of_a_stream(event, ask, provider):
         Send(b"data: [DONE]\n\n"),
     )
 
-    ask("--stream").failed_with_one_sentence()
+    send("--stream").failed_with_one_sentence()
 
 
-def test_broken_json_in_a_reply_that_began_well(ask, provider):
+def test_broken_json_in_a_reply_that_began_well(send, provider):
     provider.queue_reply("Well, ", "it", " depends", garbage_before=1)
 
-    ask("--stream").failed_with_one_sentence()
+    send("--stream").failed_with_one_sentence()
 
 
-def test_a_stream_cut_in_the_middle(ask, provider):
+def test_a_stream_cut_in_the_middle(send, provider):
     provider.queue_reply("Well, ", "it depends", stop_after=1)
 
-    result = ask("--stream")
+    result = send("--stream")
 
     result.failed_with_one_sentence()
     assert result.out in ("Well, ", "Well, \n")
     assert len(provider.requests) == 1
 
 
-def test_a_stream_cut_before_the_first_word(ask, provider):
+def test_a_stream_cut_before_the_first_word(send, provider):
     provider.queue_reply("Well, ", stop_after=0)
 
-    ask("--stream").failed_with_one_sentence()
+    send("--stream").failed_with_one_sentence()
 
 
-def test_a_stream_that_ends_politely_before_the_answer_does(ask, provider):
+def test_a_stream_that_ends_politely_before_the_answer_does(send, provider):
     provider.queue_reply("Well, ", "it depends", stop_after=1, abrupt=False)
 
-    ask("--stream").failed_with_one_sentence()
+    send("--stream").failed_with_one_sentence()
 
 
-def test_a_stream_cut_in_the_middle_of_an_event(ask, provider):
+def test_a_stream_cut_in_the_middle_of_an_event(send, provider):
     provider.queue_steps(
         Head(headers={"Content-Type": "text/event-stream"}, chunked=True),
         Send(b'data: {"choices": [{"index": 0, "delta": {"content": "Well, "}}]}\n\n'),
@@ -267,37 +299,37 @@ def test_a_stream_cut_in_the_middle_of_an_event(ask, provider):
         Cut(),
     )
 
-    ask("--stream").failed_with_one_sentence()
+    send("--stream").failed_with_one_sentence()
 
 
-def test_a_whole_reply_cut_in_the_middle(ask, provider):
+def test_a_whole_reply_cut_in_the_middle(send, provider):
     provider.queue_reply("Well, it depends", stop_after=0)
 
-    ask("--no-stream").failed_with_one_sentence()
+    send("--no-stream").failed_with_one_sentence()
 
 
-def test_a_connection_closed_without_a_word(ask, provider):
+def test_a_connection_closed_without_a_word(send, provider):
     provider.queue_steps(Cut())
 
-    ask().failed_with_one_sentence()
+    send().failed_with_one_sentence()
 
 
-def test_a_response_that_is_not_http_is_an_error(ask, provider):
+def test_a_response_that_is_not_http_is_an_error(send, provider):
     provider.queue_steps(Send(b"SSH-2.0-OpenSSH_9.6\r\n"), Cut())
 
-    ask().failed_with_one_sentence()
+    send().failed_with_one_sentence()
 
 
 @both_ways
-def test_a_server_that_never_answers(flags, ask, provider, settings):
+def test_a_server_that_never_answers(flags, send, provider, settings):
     settings(timeout=0.5)
     provider.queue_steps(Silence())
 
-    ask(*flags).failed_with_one_sentence()
+    send(*flags).failed_with_one_sentence()
     provider.requests[0].wait_disconnected()
 
 
-def test_a_server_that_falls_silent_in_the_middle(ask, provider, settings):
+def test_a_server_that_falls_silent_in_the_middle(send, provider, settings):
     settings(timeout=0.5)
     provider.queue_steps(
         Head(headers={"Content-Type": "text/event-stream"}, chunked=True),
@@ -305,7 +337,7 @@ def test_a_server_that_falls_silent_in_the_middle(ask, provider, settings):
         Silence(),
     )
 
-    ask("--stream").failed_with_one_sentence()
+    send("--stream").failed_with_one_sentence()
     provider.requests[0].wait_disconnected()
 
 
@@ -469,10 +501,10 @@ def test_a_standard_stream_that_is_closed(closed, answered, home, settings, cllm
         assert home.messages("demo") == [("user", "Hello"), ("assistant", "echo: Hello")]
 
 
-def test_a_key_with_a_line_break_is_called_a_key(ask, provider, settings):
+def test_a_key_with_a_line_break_is_called_a_key(send, provider, settings):
     settings(api_key="sk-test\nsecond line")
 
-    line = ask().failed_with_one_sentence("key")
+    line = send().failed_with_one_sentence("key")
 
     assert "second line" not in line
     assert provider.requests == []
@@ -564,13 +596,13 @@ def test_an_untrusted_cllmfile_sends_nothing(name, home, provider, settings, cll
 def test_an_error_after_saved_turns_loses_none_of_them(home, provider, settings, cllm):
     for number in range(3):
         cllm(f"Question {number}", "--conversation", "demo").succeeded()
-    before = home.snapshot()
+    before = home.messages("demo")
     provider.queue_error(500)
     provider.queue_reply("Well, ", "it", stop_after=1)
 
     cllm("Lost", "--conversation", "demo").failed_with_one_sentence()
     cllm("Lost", "--conversation", "demo").failed_with_one_sentence()
-    assert home.snapshot() == before
+    assert home.messages("demo") == before
     cllm("Found", "--conversation", "demo").succeeded()
 
     asked = [content for role, content in provider.requests[-1].message_pairs if role == "user"]

@@ -223,7 +223,7 @@ class TestInATerminal:
             ("assistant", "echo: First"),
             ("user", "Third"),
         ]
-        assert home.turn_states(only_conversation(home)) == ["complete", "complete"]
+        assert home.turn_states(only_conversation(home)) == ["complete", "failed", "complete"]
 
     def test_the_user_confirms_a_command_of_the_model(self, home, provider, settings, start_chat):
         settings(allow_dynamic_commands=True, dynamic_commands={"require_confirmation": True})

@@ -44,6 +44,19 @@ def test_models_are_offered(offered, settings, provider):
     assert "local/smollm2-135m" in offered("-m", "local/")
 
 
+def test_models_of_cached_lists_are_offered_without_a_request(offered, settings, provider, cllm):
+    settings(
+        providers={"mine": {"api_base": provider.url, "models": ["llama-3"]}},
+        aliases={"minor": "mine/llama-3"},
+    )
+    provider.serve_models("llama-4", "llama-3")
+    cllm("models", "list", "--provider", "mine").succeeded()
+    count = len(provider.requests)
+
+    assert offered("-m", "min") == ["minor", "mine/llama-3", "mine/llama-4"]
+    assert len(provider.requests) == count
+
+
 def test_named_files_are_offered(offered, home):
     (home.path / ".cllm" / "review.Cllmfile.yml").write_text("temperature: 0\n", encoding="utf-8")
 

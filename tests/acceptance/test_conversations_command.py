@@ -342,3 +342,43 @@ class TestTerminal:
         done = cllm.on_terminal("conversations", "edit", "cats", "1", env={"EDITOR": "true"})
         assert (done.code, "unchanged" in done.out) == (1, True)
         assert len(provider.requests) == 1
+
+
+def test_ls_and_rm_are_aliases_of_list_and_delete(home, settings, cllm):
+    cllm("Hello", "--conversation", "cats").succeeded()
+
+    assert cllm("c", "ls").succeeded().out == cllm("conversations", "list").succeeded().out
+    cllm("c", "rm", "cats", "--yes").succeeded()
+
+    assert not home.file("cats").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        ("conversations lst -n 3", "cllm conversations list -n 3"),
+        ("c remove cats", "cllm conversations delete cats"),
+        ("models lsit", "cllm models list"),
+        ("keys add openai", "cllm keys set openai"),
+        ("templates cat debug", "cllm templates show debug"),
+        ("db status", "cllm db current"),
+    ],
+)
+def test_an_unknown_sub_command_is_an_error_with_a_suggestion(arguments, command, settings, cllm):
+    result = cllm(*arguments.split())
+
+    result.failed_with_one_sentence(f"did you mean: {command}", code=2)
+
+
+@pytest.mark.parametrize("ref", ["a" * 10_000, "a b " * 2_500], ids=["word", "words"])
+@pytest.mark.parametrize(
+    "arguments",
+    [("conversations", "show"), ("Hello", "-m"), ("restore",), ("Hello", "-t"), ("conversations",)],
+)
+def test_an_error_quotes_a_long_argument_shortened(arguments, ref, settings, cllm):
+    result = cllm(*arguments, ref)
+
+    assert result.code in (1, 2)
+    assert len(result.err) < 1_500
+    assert "…" in result.err
+    assert result.warnings[-1].endswith((".", ")"))

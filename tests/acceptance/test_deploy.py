@@ -63,8 +63,8 @@ def test_the_image_copies_files_that_exist():
 
 
 @pytest.fixture
-def nginx(tmp_path: Path) -> Iterator[Callable[[int], http.client.HTTPSConnection]]:
-    """Starts nginx with its configuration in front of a port on loopback."""
+def nginx(tmp_path: Path) -> Iterator[Callable[..., http.client.HTTPSConnection]]:
+    """Starts nginx with a file of `deploy/` in front of ports on loopback."""
     if shutil.which("nginx") is None:
         pytest.skip("needs nginx")
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
@@ -73,12 +73,15 @@ def nginx(tmp_path: Path) -> Iterator[Callable[[int], http.client.HTTPSConnectio
     subprocess.run([*command.split(), *options], check=True, capture_output=True)
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(port: int) -> http.client.HTTPSConnection:
+    def start(*ports: int, name: str = "nginx.conf") -> http.client.HTTPSConnection:
         own_port = closed_port()
-        text = re.sub(r"(ssl_certificate) .*;", rf"\1 {cert};", read("nginx.conf"))
+        text = re.sub(r"(ssl_certificate) .*;", rf"\1 {cert};", read(name))
         text = re.sub(r"(ssl_certificate_key) .*;", rf"\1 {key};", text)
         text = text.replace("listen 443 ssl;", f"listen 127.0.0.1:{own_port} ssl;")
-        text = text.replace("listen [::]:443 ssl;", "").replace(":3000", f":{port}")
+        text = text.replace("listen [::]:443 ssl;", "").replace(
+            "10.0.0.12:3000", f"127.0.0.1:{ports[-1]}"
+        )
+        text = re.sub(r"(127\.0\.0\.1|10\.0\.0\.11):3000", f"127.0.0.1:{ports[0]}", text)
         folders = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         paths = "".join(f"{name}_temp_path {tmp_path}/{name}; " for name in folders)
         main = tmp_path / "nginx.conf"
@@ -109,7 +112,7 @@ def nginx(tmp_path: Path) -> Iterator[Callable[[int], http.client.HTTPSConnectio
 def test_nginx_forwards_each_event_at_once(
     serve: Callable[..., Server],
     provider: FakeProvider,
-    nginx: Callable[[int], http.client.HTTPSConnection],
+    nginx: Callable[..., http.client.HTTPSConnection],
 ):
     server = serve(server={"trusted_proxies": ["127.0.0.1"], "allowed_hosts": ["127.0.0.1"]})
     gate = provider.queue_held_reply("First ", "second.", at=1)
@@ -129,3 +132,22 @@ def test_nginx_forwards_each_event_at_once(
     assert b"First " in first
     assert rest.endswith(b"data: [DONE]\n\n")
     assert metrics.status == 403
+
+
+def test_nginx_uses_the_other_server_if_one_is_down(
+    serve: Callable[..., Server],
+    nginx: Callable[..., http.client.HTTPSConnection],
+):
+    server = serve(server={"trusted_proxies": ["127.0.0.1"], "allowed_hosts": ["127.0.0.1"]})
+    connection = nginx(closed_port(), server.port, name="nginx-several.conf")
+    body = json.dumps(completion_body(("user", "Hello.")))
+
+    statuses = []
+    for method, path in [("POST", COMPLETIONS)] * 3 + [("GET", "/v1/imports"), ("GET", "/metrics")]:
+        connection.request(method, path, body if method == "POST" else None)
+        response = connection.getresponse()
+        response.read()
+        statuses.append(response.status)
+    connection.close()
+
+    assert statuses == [200, 200, 200, 200, 403]

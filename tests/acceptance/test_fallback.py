@@ -90,7 +90,7 @@ def test_there_is_no_fallback_after_a_partial_answer(provider, two_models, cllm)
     assert result.code == 1
     assert len(provider.requests) == 1
     assert "Traceback" not in result.err
-    assert not cllm.home.file("demo").exists()
+    assert cllm.home.turn_states("demo") == ["failed"]
 
 
 def test_when_every_model_fails_the_command_fails_with_the_last_error(
@@ -105,7 +105,7 @@ def test_when_every_model_fails_the_command_fails_with_the_last_error(
     assert "401" in result.warnings[-1]
     assert "Cannot reach" in result.warnings[0]
     assert secret not in result.err
-    assert not cllm.home.file("demo").exists()
+    assert cllm.home.turn_states("demo") == ["failed"]
 
 
 def test_fallbacks_must_be_a_list_of_names(two_models, cllm):

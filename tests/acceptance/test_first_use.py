@@ -118,25 +118,33 @@ def test_a_template_can_be_written_under_a_name(home, provider, settings, cllm):
     assert "--as" in refused.err
 
 
-def test_the_demo_prints_the_conversation_and_no_json(home, provider, settings, cllm):
+def test_the_demo_is_a_conversation_in_ten_lines_and_starts_a_new_one_each_time(home):
     """The demo runs the `cllm` on the PATH; here it prints its arguments."""
     program = home.path / "bin/cllm"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "cllm: $*"\n', encoding="utf-8")
     program.chmod(0o755)
 
-    done = subprocess.run(
-        ["sh", str(TOP / "examples/demo.sh")],
-        env={"PATH": f"{program.parent}:/usr/bin:/bin", "HOME": str(home.path)},
-        cwd=home.work,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    def run_demo() -> str:
+        return subprocess.run(
+            ["sh", str(TOP / "examples/demo.sh")],
+            env={"PATH": f"{program.parent}:/usr/bin:/bin", "HOME": str(home.path)},
+            cwd=home.work,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
 
-    assert "cllm: --show-conversation demo" in done.stdout
-    assert "{" not in done.stdout
+    conversation, advice = run_demo().split("\n\n")
+    assert "cllm: And of Italy? --conversation demo" in conversation
+    assert len(conversation.splitlines()) <= 10
+    assert "Try next:" in advice
+    assert "{" not in conversation
+
+    home.conversations.mkdir(parents=True)
+    home.file("demo").touch()
+    assert "cllm: And of Italy? --conversation demo-2" in run_demo()
 
 
 def test_the_examples_are_linked_from_the_readme():

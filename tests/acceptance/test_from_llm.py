@@ -64,7 +64,7 @@ def test_our_command_runs(line, run_line, cllm, provider):
 
 
 def test_the_first_command_imports_the_history(run_line):
-    line = next(line.strip(" $") for line in PAGE.splitlines() if line.startswith("    $ "))
+    line = next(line.strip(" $") for line in PAGE.splitlines() if line.startswith("$ "))
     done = run_line(line)
     done.succeeded()
     assert "imported" in (done.out + done.err).lower()

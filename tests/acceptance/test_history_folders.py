@@ -246,3 +246,23 @@ class TestEveryPlace:
 
 def test_all_is_an_option_of_lists(settings, cllm):
     cllm("Hello", "--all").failed_with_one_sentence("--list-conversations", code=2)
+
+
+@pytest.mark.parametrize("url", ["json:~/kept", "sqlite:~/kept.db"])
+def test_a_store_in_the_home_folder_is_found_by_every_command(url, home, settings, cllm):
+    cllm("Hello", "--conversation", "cats", "--store", url).succeeded()
+
+    for arguments in (("verify",), ("backup", "b.zip"), ("conversations", "show", "cats")):
+        cllm(*arguments, "--store", url).succeeded()
+    assert (home.path / url.partition("/")[2]).exists()
+    assert not (home.work / "~").exists()
+
+
+@pytest.mark.parametrize("url", ["sqlite://cats.db", "json://cats"])
+def test_a_store_url_with_a_host_creates_nothing(url, home, settings, cllm):
+    before = home.entries()
+
+    result = cllm("Hello", "--conversation", "cats", "--store", url)
+
+    result.failed_with_one_sentence("has a host", prefix="Configuration error: ")
+    assert home.entries() == before

@@ -141,6 +141,62 @@ def test_a_killed_command_loses_no_question_and_blocks_no_conversation(
     LOG.info("%d of %d killed, %d questions sent, none is missing", killed, KILLS, len(sent))
 
 
+TURNS = (("one", "echo: one"), ("two", "echo: two"))
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(choose_size(300, full=3000))
+@pytest.mark.parametrize("cli_store", ["json", "sqlite", "postgresql"], indirect=True)
+@pytest.mark.parametrize("command", ["undo", "edit", "edit-reply", "edit-earlier"])
+def test_a_killed_undo_or_edit_leaves_the_conversation_as_before_or_after(
+    home: Home, provider: FakeProvider, settings: object, cllm: Cllm, cli_store: str, command: str
+):
+    provider.choose = lambda request: Reply(pieces=("echo: ", request.message_pairs[-1][1]))
+    arguments, changed = {
+        "undo": (("undo", "{ref}", "--yes"), TURNS[:1]),
+        "edit": (("edit", "{ref}", "3", "new"), (TURNS[0], ("new", "echo: new"))),
+        "edit-reply": (("edit", "{ref}", "4", "new"), (TURNS[0], ("two", "new"))),
+        "edit-earlier": (("edit", "{ref}", "1", "new", "--to", "{ref}-new"), TURNS),
+    }[command]
+    chance = random.Random(20261118)  # noqa: S311 - chooses moments, guards nothing
+
+    def run(ref: str) -> list[str]:
+        words = (word.format(ref=ref) for word in arguments)
+        return ["conversations", *words, "--store", cli_store]
+
+    def prepare(ref: str) -> None:
+        for question, _ in TURNS:
+            cllm(question, "--store", cli_store, "--conversation", ref).succeeded()
+
+    prepare("warm")
+    started = time.monotonic()
+    cllm(*run("warm")).succeeded()
+    usual = time.monotonic() - started
+    killed = 0
+    for number in range(KILLS):
+        ref = f"demo-{number}"
+        prepare(ref)
+        running = cllm.start(*run(ref))
+        # The first one is killed at once, so that at least one is killed before its end.
+        time.sleep(chance.uniform(0, 1.1) * usual if number else 0)
+        running.process.kill()
+        result = running.finish()
+        running.close()
+        killed += result.code != 0
+        expire_leases(cli_store)
+        stored = load(cli_store, ref)
+        pairs = tuple(
+            tuple(message.text for message in turn.messages)
+            for turn in stored.turns
+            if turn.state == "complete"
+        )
+        assert pairs in ((changed,) if result.code == 0 else (TURNS, changed)), result.report()
+        again = cllm("three", "--store", cli_store, "--conversation", ref).succeeded()
+        assert "Waiting" not in again.err
+    assert killed > 0, "no process was killed before its end, so nothing was tested"
+    cllm("verify", "--store", cli_store).succeeded()
+
+
 @dataclass
 class Received:
     """What a client received: pieces of text with their times."""

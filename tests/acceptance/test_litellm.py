@@ -67,7 +67,7 @@ def test_a_stream_that_breaks_is_an_error_and_no_answer(provider, home, ask):
     assert result.code == 1
     assert "Traceback" not in result.err
     assert "before the reply was complete" in result.err
-    assert not home.file("demo").exists()
+    assert home.turn_states("demo") == ["failed"]
 
 
 def test_nobody_there_is_one_sentence(settings, cllm):

@@ -117,6 +117,24 @@ def test_the_library_runs_the_tools_that_are_asked_for(
     }
 
 
+@pytest.mark.parametrize("way", ["whole", "stream"])
+def test_the_tools_that_the_library_runs_are_saved_once_in_a_conversation(
+    node: NodePrograms, server: Server, upstream: FakeProvider, way: str
+):
+    name = f"weather-{way}"
+    for _ in range(2):
+        upstream.queue_reply(tool_calls=(CALL,), finish="tool_calls")
+        upstream.queue_reply("It rains.")
+
+    for _ in range(2):
+        assert node("tools", way, name)["text"] == "It rains."
+
+    turn = ["user", "assistant", "tool", "assistant"]
+    sent = [[message["role"] for message in one.messages] for one in upstream.requests[-4:]]
+    assert sent == [turn[:1], turn[:3], [*turn, *turn[:1]], [*turn, *turn[:3]]]
+    assert [role for role, _ in list_messages(server, name)] == turn * 2
+
+
 def test_an_answer_fits_the_schema_that_it_was_asked_for(
     node: NodePrograms, upstream: FakeProvider
 ):

@@ -84,6 +84,20 @@ class TestBothAtOnce:
         assert len(provider.requests[-1].messages) == 5
         assert [role for role, _ in home.messages("cats")].count("user") == 3
 
+    def test_a_name_in_both_stores_is_a_conflict_that_names_both(self, served, cllm, home):
+        start_named(served, "twin")
+        ref = served("GET", f"{CONVERSATIONS}/twin").json["id"]
+        folder = f"json:{home.conversations}"
+        cllm("Hello", "--conversation", "twin", "--store", folder).succeeded()
+
+        conflict = served.complete(("user", "More"), conversation="twin")
+
+        assert (conflict.status, conflict.error["code"]) == (409, "conversation_exists")
+        assert conflict.error["param"] == "X-Conversation-ID"
+        for name in (ref, "files:twin"):
+            assert name in conflict.error["message"]
+            assert served.complete(("user", "More"), conversation=name).status == 200
+
     def test_both_search_all_conversations(self, served, cllm):
         cllm("A tabby in the shell", "--conversation", "cats").succeeded()
         start_named(served, "dogs", "A tabby of a client")

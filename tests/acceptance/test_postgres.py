@@ -1,5 +1,7 @@
 """The command with a store in PostgreSQL: turns, the terminal chat, lists, and `cllm db`."""
 
+import asyncio
+
 import pytest
 from tests.postgres import Server, database, empty_database, postgres_server
 
@@ -63,6 +65,31 @@ class TestTurns:
         line = refused.failed_with_one_sentence("PostgreSQL cannot be reached")
         assert "hidden-word" not in line
         assert "127.0.0.1" not in line
+
+
+def test_an_empty_database_is_not_taken_for_an_older_deployment(cllm, store):
+    checked = cllm("db", "check", "--store", store)
+    assert (checked.code, checked.err) == (1, "")
+    assert checked.out.startswith("The database is empty; create its tables with: cllm db upgrade")
+    assert f"--store '{store}'" in checked.out
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+@pytest.mark.parametrize(
+    "command", [("db", "upgrade"), ("db", "check"), ("--list-conversations",), ("serve",)]
+)
+def test_a_database_in_another_encoding_is_refused(cllm, postgres_server, encoding, command):
+    options = f"TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'"
+    name = asyncio.run(postgres_server.create_database(options=options))
+    refused = cllm(*command, "--store", postgres_server.url(name))
+    assert refused.code == 1, refused.report()
+    assert refused.err.startswith(
+        f"Error: The database has the encoding {encoding}, and cllm needs UTF8; create another one "
+        "with: createdb --encoding=UTF8 --locale=C.UTF-8 --template=template0 NAME\n"
+    )
+    tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"
+    assert asyncio.run(postgres_server.execute(tables, database=name))[0][0] == 0
+    asyncio.run(postgres_server.drop_database(name))
 
 
 def test_a_database_is_upgraded_and_checked_by_command(cllm, store):

@@ -74,7 +74,7 @@ def test_nothing_is_repeated_after_the_first_word(home, provider, settings, cllm
     result.failed_with_one_sentence()
     assert len(provider.requests) == 1
     assert "second" not in result.out
-    assert not home.file("demo").exists()
+    assert home.turn_states("demo") == ["failed"]
 
 
 def test_with_no_retries_a_failure_is_final(provider, settings, cllm):
@@ -88,7 +88,6 @@ def test_with_no_retries_a_failure_is_final(provider, settings, cllm):
 
 def test_retries_come_to_an_end(home, provider, settings, cllm):
     settings(num_retries=2)
-    before = home.snapshot()
     for _ in range(5):
         provider.queue_error(503, retry_after="0")
 
@@ -97,7 +96,7 @@ def test_retries_come_to_an_end(home, provider, settings, cllm):
     assert result.code == 1, result.report()
     assert result.warnings[-1].startswith("Error: ")
     assert len(provider.requests) == 3
-    assert home.snapshot() == before
+    assert home.turn_states("demo") == ["failed"]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
@@ -112,14 +111,13 @@ def test_a_refusal_is_not_asked_again(status, provider, settings, cllm):
 
 def test_a_server_that_is_not_there_is_given_up(home, settings, cllm):
     settings(num_retries=1, api_base=f"http://127.0.0.1:{closed_port()}/v1")
-    before = home.snapshot()
 
     result = cllm("Hello", "--conversation", "demo")
 
     assert result.code == 1, result.report()
     assert result.warnings[-1].startswith("Error: ")
     assert "Traceback" not in result.err
-    assert home.snapshot() == before
+    assert home.turn_states("demo") == ["failed"]
 
 
 def test_without_the_setting_a_passing_failure_is_still_asked_again(provider, settings, cllm):

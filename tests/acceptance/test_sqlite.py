@@ -75,12 +75,6 @@ class TestTurns:
         assert "echo: My cat is Luna." in cllm(*where, "show", "copy").succeeded().out
         cllm(*where, "show", "demo").failed_with_one_sentence("conversation 'demo' does not exist")
 
-    def test_a_failed_turn_stores_nothing(self, provider, cllm, store):
-        provider.queue_error(400)
-        cllm("Hello", "--store", store, "--conversation", "demo").failed_with_one_sentence()
-        listed = cllm("--list-conversations", "--store", store).succeeded()
-        assert "demo" not in listed.out
-
     def test_a_file_that_is_not_a_database_is_not_changed(self, cllm, database, store):
         database.parent.mkdir(exist_ok=True)
         database.write_text("My shopping list: milk, bread.\n" * 100, encoding="utf-8")
@@ -148,6 +142,8 @@ class TestDatabase:
         assert "cllm db upgrade" in checked.err
         cllm("db", "upgrade", "--store", store, "--yes").succeeded()
         assert len(cllm("--list-conversations", "--store", store).succeeded().out.split("\n")) == 3
+        checked = cllm("db", "check", "--store", store).succeeded()
+        assert checked.out == "The tables match the newest revision.\n"
 
     def test_a_foreign_database_is_not_adopted(self, cllm, database, store):
         database.parent.mkdir(exist_ok=True)

@@ -55,27 +55,53 @@ def test_an_unknown_turn_cannot_be_stopped(serve: Callable[..., Server]):
     assert (unknown.status, unknown.error["code"]) == (404, "turn_not_found")
 
 
-def test_a_request_can_change_the_model_of_a_conversation(
+def test_a_request_uses_its_own_model_and_can_change_that_of_the_conversation(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve()
     file = {"model": MODEL, "messages": [{"role": "user", "content": "One"}]}
     conversation = server("POST", "/v1/conversations/import", file).json["id"]
-    switch = {"X-CLLM-Switch-Model": "true"}
+    path = f"/v1/conversations/{conversation}"
+    switch, keep = {"X-CLLM-Switch-Model": "true"}, {"X-CLLM-Switch-Model": "false"}
 
-    fixed = server.complete(("user", "Two"), conversation=conversation, model=OTHER)
+    own = server.complete(("user", "Two"), conversation=conversation, model=OTHER)
+    assert server("GET", path).json["model"] == MODEL
+    fixed = server.complete(("user", "Three"), conversation=conversation, model=OTHER, headers=keep)
     switched = server.complete(
-        ("user", "Three"), conversation=conversation, model=OTHER, headers=switch
+        ("user", "Four"), conversation=conversation, model=OTHER, headers=switch
     )
-    following = server.complete(("user", "Four"), conversation=conversation, model=OTHER)
-    regenerated = server.complete(conversation=conversation, model=MODEL, headers=switch)
+    assert server("GET", path).json["model"] == OTHER
+    regenerated = server.complete(conversation=conversation, model=MODEL)
 
+    assert own.notices == switched.notices == regenerated.notices == []
     assert [notice["code"] for notice in fixed.notices] == ["model_fixed"]
-    assert switched.notices == following.notices == regenerated.notices == []
     models = [request.json["model"] for request in provider.requests]
-    assert models == ["gpt-test", "gpt-other", "gpt-other", "gpt-test"]
-    assert server("GET", f"/v1/conversations/{conversation}").json["model"] == MODEL
+    assert models == ["gpt-other", "gpt-test", "gpt-other", "gpt-test"]
+    replies = [m for m in server("GET", path).json["messages"] if m["role"] == "assistant"]
+    assert [reply["model"] for reply in replies] == [OTHER, MODEL, MODEL]
     wrong = server.complete(
         ("user", "x"), conversation=conversation, headers={"X-CLLM-Switch-Model": "maybe"}
     )
     assert (wrong.status, wrong.error["param"]) == (400, "X-CLLM-Switch-Model")
+
+
+def test_a_conversation_that_a_client_starts_is_listed_with_its_model(
+    serve: Callable[..., Server],
+):
+    server = serve(server={"record": "auto"})
+    user = ("user", "Hello")
+    created = server("POST", "/v1/conversations", {"title": "Created"}).json["id"]
+
+    refs = {
+        server.complete(user, conversation="", model=MODEL).conversation,
+        server.complete(("user", "Named"), conversation="named", model=MODEL).conversation,
+        server.complete(("user", "Recorded"), model=MODEL).conversation,
+        server.complete(user, conversation=created, model=MODEL).conversation,
+        server("POST", "/v1/responses", {"model": MODEL, "input": "Hi"}).conversation,
+    }
+    server.complete(user, conversation="", model=OTHER)
+
+    listed = server("GET", "/v1/conversations?model=gpt-test").json
+    assert {one["id"] for one in listed["conversations"]} == refs
+    assert {one["model"] for one in listed["conversations"]} == {MODEL}
+    assert listed["total"] == len(refs) == 5

@@ -66,7 +66,7 @@ def turn(text: str = "Hello", *, model: str, messages: Any = None, **fields: Any
         model_is_explicit=True,
         ref="demo",
         create=NewConversation(id="demo", model=model),
-        visible=True,
+        saves_unsent=True,
         **fields,
     )
 

@@ -56,14 +56,14 @@ def check_image(live: LiveCommand) -> None:
 
 
 def check_error(live: LiveCommand) -> None:
-    """A model that does not exist is one sentence, and no turn is saved."""
+    """A model that does not exist is one sentence, and the turn is saved as failed."""
     provider = live.model.partition("/")[0]
     # Bedrock accepts short names only of models that cllm knows.
     name = "anthropic.no-such-model-v1:0" if provider == "bedrock" else "no-such-model"
     line = ("Hello", "--conversation", "none", "--max-tokens", "20")
     result = live.run(*line, model=f"{provider}/{name}")
     result.failed_with_one_sentence()
-    assert not live.cllm.home.file("none").exists()
+    assert live.cllm.home.turn_states("none") == ["failed"]
 
 
 CHECKS: tuple[Callable[[LiveCommand], None], ...] = (

@@ -1,9 +1,10 @@
 // The library runs the tools that the model asks for, and asks it again with what they gave.
 import { asked, client, tell } from './judge.mjs';
 
-const [way] = process.argv.slice(2);
+const [way, conversation] = process.argv.slice(2);
+const defaultHeaders = conversation ? { 'X-Conversation-ID': conversation } : {};
 const uses = [];
-const runner = client().chat.completions.runTools({
+const runner = client({ defaultHeaders }).chat.completions.runTools({
   ...asked('What is the weather in Paris?'),
   stream: way === 'stream',
   tools: [

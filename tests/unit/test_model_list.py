@@ -171,5 +171,16 @@ def test_a_narrow_terminal_has_shorter_columns():
     assert max(map(len, narrow)) <= 60
 
 
+def test_a_long_name_does_not_push_the_columns_of_other_models_off_the_terminal():
+    rows = [ModelRow(model=f"a/{'b' * 90}", provider="a"), ModelRow(model="a/c", provider="a")]
+
+    _, name, values, short = format_rows(rows, columns=80)
+
+    assert name == f"a/{'b' * 90}"
+    assert values.split() == [UNKNOWN] * 3
+    assert short.startswith("a/c ")
+    assert max(map(len, (values, short))) <= 80
+
+
 def test_without_models_only_the_headings_are_printed():
     assert len(format_rows([], columns=60)) == 1

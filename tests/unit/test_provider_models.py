@@ -11,14 +11,12 @@ from tests.fake_provider import FakeProvider, Head, Send, Silence, closed_port, 
 
 from cllm.provider_factory import ProviderFactory
 from cllm.provider_models import (
-    FOLDER,
-    MAX_FILE_BYTES,
-    MAX_FILES,
     MAX_MODELS,
     MAX_RESPONSE_BYTES,
     ModelListReader,
     ProviderModels,
 )
+from cllm.providers.cached_models import FOLDER, MAX_FILE_BYTES, MAX_FILES
 from cllm.settings.load import CommandLine, Environment, load_settings
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)

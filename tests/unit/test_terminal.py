@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from cllm.terminal import (
     Escaper,
     TerminalStream,
+    align_columns,
     escape,
     escape_stream,
     escape_styled,
     fits_on_screen,
     hidden_characters,
     make_visible,
+    message_line,
     one_line,
     write_control,
 )
@@ -170,3 +172,51 @@ def test_a_question_fits_if_it_does_not_scroll(text, fits, monkeypatch):
     monkeypatch.setenv("LINES", "11")
 
     assert fits_on_screen(text) is fits
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("Short.\nIt failed.", "Short. It failed."),
+        (f"'{'a' * 10_000}' is invalid.", f"'{'a' * 198}…{'a' * 99}' is invalid."),
+        (f"{'a' * 300} is long.", f"{'a' * 300} is long."),
+    ],
+)
+def test_a_message_shortens_long_words_in_the_middle(text, line):
+    assert message_line(text) == line
+
+
+def test_a_message_is_shortened_in_the_middle():
+    line = message_line(f"'{'a b ' * 2_500}' is invalid.")
+
+    assert len(line) == 1_000
+    assert line.startswith("'a b a b")
+    assert line.endswith(" a b ' is invalid.")
+
+
+class TestAlignColumns:
+    def test_without_a_width_nothing_is_cut(self):
+        rows = [("a", "bb", "c" * 200), ("long", "b", "c")]
+
+        assert align_columns(rows) == [f"a     bb  {'c' * 200}", "long  b   c"]
+        assert align_columns([]) == align_columns([], 80) == []
+
+    def test_the_last_cell_is_cut(self):
+        assert align_columns([("a", "word " * 9), ("bc", "d")], 20) == [
+            "a   word word word …",
+            "bc  d",
+        ]
+
+    def test_optional_cells_are_left_out_in_their_order(self):
+        rows = [("a" * 10, "b" * 10, "c" * 10, "title " * 9)]
+
+        assert align_columns(rows, 60, optional=(2, 1))[0].startswith("aaaaaaaaaa  bbbbbbbbbb  c")
+        assert align_columns(rows, 45, optional=(2, 1))[0].startswith("aaaaaaaaaa  bbbbbbbbbb  t")
+        assert align_columns(rows, 35, optional=(2, 1))[0].startswith("aaaaaaaaaa  title ")
+
+    def test_a_long_first_cell_has_a_line_of_its_own(self):
+        assert align_columns([("a" * 50, "1", "2"), ("b", "3", "4")], 20) == [
+            "a" * 50,
+            "                1  2",
+            "b               3  4",
+        ]

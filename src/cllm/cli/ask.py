@@ -66,7 +66,21 @@ class AskCommand(HelpCommand):
         after_flag = (word for flag, word in pairwise(args) if flag == "-c")
         for word in after_flag:
             self._check_is_no_config(ctx, args, word)
-        return super().parse_args(ctx, args)
+        words = tuple(args)
+        try:
+            rest = super().parse_args(ctx, args)
+            if not ctx.resilient_parsing:
+                self._check_all(ctx.params)
+        except (click.UsageError, OptionError):
+            from cllm.cli.command_words import check_arguments
+
+            check_arguments(words)
+            raise
+        return rest
+
+    def _check_all(self, options: dict[str, Any]) -> None:
+        if options["every_place"] and not options["list_conversations"]:
+            raise OptionError("--all needs --list-conversations.")
 
     def _check_is_no_config(self, ctx: click.Context, args: list[str], word: str) -> None:
         """`-c NAME` was the flag of settings files."""
@@ -230,8 +244,6 @@ def command(**options: Any) -> None:
 
         clear_schema_cache()
         return
-    if options["every_place"] and not options["list_conversations"]:
-        raise OptionError("--all needs --list-conversations.")
     line = _command_line(options)
     managed = ("show_conversation", "delete_conversation")
     if options["list_conversations"] or any(options[name] is not None for name in managed):

@@ -131,7 +131,9 @@ def check(store: str | None) -> int:
     from cllm.stores.sql import HEAD, migrate
 
     database = _database(store)
-    differences = database.run(migrate.find_differences)
+    differences = database.run(
+        lambda bind: migrate.find_differences(bind, upgrade_command=_upgrade_command(store))
+    )
     for difference in differences:
         output.print_line(difference)
     if differences:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from cllm.cli.inputs import LazyGroup
+from cllm.cli.inputs import SUB_COMMAND_ALIASES, LazyGroup, resolve_alias
 from cllm.cli.main import ALIASES, ASK, COMMANDS
 
 INDENT = "  "
@@ -109,13 +109,19 @@ def _options(command: click.Command, ctx: click.Context) -> list[click.Option]:
 
 
 def _subcommands(group: click.Group, ctx: click.Context) -> Iterator[tuple[str, str]]:
+    """The name and description of every command of a group, with its alias."""
+    names = group.list_commands(ctx)
+    aliases = {resolve_alias(alias, names): alias for alias in SUB_COMMAND_ALIASES}
+    for name in names:
+        alias = f" Alias: {aliases[name]}." if name in aliases else ""
+        yield name, f"{_describe_command(group, ctx, name)}{alias}"
+
+
+def _describe_command(group: click.Group, ctx: click.Context, name: str) -> str:
     if isinstance(group, LazyGroup):
-        yield from ((name, description) for name, (_, description) in group.rows.items())
-        return
-    for name in group.list_commands(ctx):
-        command = group.get_command(ctx, name)
-        if command is not None:
-            yield name, (command.help or "").partition("\n")[0]
+        return group.rows[name][1]
+    command = group.get_command(ctx, name)
+    return "" if command is None else (command.help or "").partition("\n")[0]
 
 
 def _write_description(command: click.Command, formatter: click.HelpFormatter) -> None:

@@ -21,7 +21,7 @@ from cllm.settings.cllmfile import FILE_NAME, read_cllmfile
 from cllm.settings.layers import Environment, is_config_name, user_folder
 from cllm.settings.load import CONVERSATIONS, links_outside, local_folder
 from cllm.settings.trust import TrustLedger
-from cllm.stores.durable_files import make_folder, write_file
+from cllm.stores.durable_files import CHECK_FOLDER, make_folder, write_file
 
 HELP = """Create a Cllmfile.yml, optionally from a template.
 
@@ -92,10 +92,10 @@ def command(**options: Any) -> None:
         raise UsageError(f"{local} is a symbolic link; pass its target with --cllm-path.")
     for folder in [folder for folder in folders if _needs_file(folder, options)]:
         path = folder / _file_name(options)
-        make_folder(folder)
+        make_folder(folder, advice=CHECK_FOLDER)
         if path.exists():
             path.replace(_backup_path(path))
-        write_file(folder, path.name, text.encode())
+        write_file(folder, path.name, text.encode(), advice=CHECK_FOLDER)
         written = read_cllmfile(path, in_user_folder=False)
         if written is not None:
             TrustLedger(user_folder(env)).trust(written)
@@ -158,7 +158,7 @@ def _start_history(env: Environment) -> None:
     conversations = local_folder(env) / CONVERSATIONS
     if links_outside(conversations, env):
         raise UsageError(f"{conversations} is a symbolic link out of this folder; remove it first.")
-    make_folder(conversations)
+    make_folder(conversations, advice=CHECK_FOLDER)
     output.print_line(f"New conversations of the current directory are stored in {conversations}.")
     before = user_folder(env) / CONVERSATIONS
     if before.is_dir() and before.resolve() != conversations.resolve():

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -47,6 +47,16 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
+# Names that a group also accepts for the command that it has.
+SUB_COMMAND_ALIASES = {"ls": ("list",), "rm": ("delete", "remove")}
+
+
+def resolve_alias(name: str, commands: Iterable[str]) -> str:
+    """The command of this name or alias; the name itself if there is none."""
+    known = set(commands)
+    return next((one for one in SUB_COMMAND_ALIASES.get(name, ()) if one in known), name)
+
+
 class OptionError(UsageError):
     """An invalid value of an option, or options that exclude each other; exit code 2."""
 
@@ -65,7 +75,20 @@ class HelpCommand(click.Command):
 
 
 class HelpGroup(HelpCommand, click.Group):
+    """A group that accepts `ls` and `rm`, and suggests a command for an unknown name."""
+
     command_class = HelpCommand
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        names = self.list_commands(ctx)
+        name = resolve_alias(args[0], names)
+        if name not in names and not name.startswith("-") and not ctx.resilient_parsing:
+            from cllm.cli.command_words import unknown_sub_command
+
+            raise unknown_sub_command(self.name or "", names, args)
+        return super().resolve_command(ctx, [name, *args[1:]])
 
 
 class LazyGroup(HelpGroup):
@@ -104,7 +127,7 @@ class LazyGroup(HelpGroup):
         }
         before = ("", *args)
         for at, (previous, word) in enumerate(zip(before, args, strict=False)):
-            if word in self.rows and previous not in with_value:
+            if resolve_alias(word, self.rows) in self.rows and previous not in with_value:
                 return at
         return None
 

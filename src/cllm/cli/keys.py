@@ -10,7 +10,7 @@ import msgspec
 from cllm.cli import output
 from cllm.cli.inputs import HelpGroup, OptionError, current_environment, piped_input
 from cllm.core.errors import UsageError
-from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL
+from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL, MIN_SIMILARITY
 from cllm.providers.third_party import is_offered
 from cllm.settings.layers import CommandLine, read_files, user_folder
 from cllm.settings.saved_keys import SavedKeys
@@ -91,7 +91,7 @@ def _check_provider(name: str) -> None:
     if name in BUILTIN_PROVIDERS or name in configured or is_offered(name):
         return
     known = sorted({*BUILTIN_PROVIDERS, *configured})
-    similar = get_close_matches(name, known, n=1)
+    similar = get_close_matches(name, known, n=1, cutoff=MIN_SIMILARITY)
     advice = f"did you mean {similar[0]}?" if similar else f"choose one of {', '.join(known)}."
     if PROVIDER_NAME.fullmatch(name) is None:
         raise OptionError(f"This is not the name of a provider: {advice}")

@@ -23,9 +23,9 @@ COMMANDS = {
         "cllm.cli.conversations",
         "List, search, show and change conversations.",
     ),
-    "backup": ("cllm.cli.backup", "Save all conversations of a store to one file."),
+    "backup": ("cllm.cli.backup", "Save all conversations to one file."),
     "restore": ("cllm.cli.restore", "Add the conversations of a backup to a store."),
-    "verify": ("cllm.cli.verify", "Check that the conversations of a store are complete."),
+    "verify": ("cllm.cli.verify", "Check that conversations are complete."),
     "db": ("cllm.cli.db", "Inspect, upgrade and downgrade the database of a store."),
     "demo": ("cllm.cli.demo", "Open the web page with example conversations."),
     "doctor": ("cllm.cli.doctor", "Check the settings, the provider and the conversations."),
@@ -56,11 +56,17 @@ SUB_COMMANDS = {
     "models": ("alias", "default", "list", "pull", "remove"),
     "templates": ("edit", "list", "show"),
 }
+HELP_WORD = "help"
 OTHER_WORDS = {
-    "help": "cllm --help",
+    HELP_WORD: "cllm --help",
+    "aliases": "cllm models alias",
     "config": "cllm --show-config",
+    "history": "cllm conversations list",
     "logs": "cllm conversations list",
+    "ls": "cllm conversations list",
     "migrate-conversations": "cllm conversations migrate",
+    "rm": "cllm conversations delete",
+    "version": "cllm --version",
 }
 
 

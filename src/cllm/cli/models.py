@@ -239,7 +239,8 @@ def _print_aliases(*, as_json: bool) -> None:
     if as_json:
         output.print_json([{"name": name, "model": aliases[name]} for name in sorted(aliases)])
     elif aliases:
-        output.print_lines(align_columns([("ALIAS", "MODEL"), *sorted(aliases.items())]))
+        rows = [("ALIAS", "MODEL"), *sorted(aliases.items())]
+        output.print_lines(align_columns(rows, output.terminal_columns()))
     else:
         output.note("There are no aliases; set one with: cllm models alias NAME MODEL")
 

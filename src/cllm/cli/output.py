@@ -23,6 +23,7 @@ from cllm.terminal import (
     escape_stream,
     escape_styled,
     make_visible,
+    message_line,
     one_line,
     write_control,
 )
@@ -99,15 +100,15 @@ def usage_error(error: click.ClickException) -> None:
     buffer = io.StringIO()
     error.show(buffer)
     usage, prefix, message = buffer.getvalue().partition("Error: ")
-    _print_to_stderr(escape(usage) + one_line(prefix + message))
+    _print_to_stderr(escape(usage) + message_line(prefix + message))
 
 
 def warn(notice: Notice) -> None:
-    _print_to_stderr(f"Warning: {one_line(notice.message)}")
+    _print_to_stderr(f"Warning: {message_line(notice.message)}")
 
 
 def note(text: str) -> None:
-    _print_to_stderr(one_line(text))
+    _print_to_stderr(message_line(text))
 
 
 def print_line(text: str) -> None:

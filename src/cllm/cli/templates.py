@@ -22,7 +22,8 @@ from cllm.settings.prompt_templates import (
     list_templates,
 )
 from cllm.settings.trust import TrustLedger
-from cllm.stores.durable_files import make_folder, write_file
+from cllm.stores.durable_files import CHECK_FOLDER, make_folder, write_file
+from cllm.terminal import align_columns
 
 HELP = """List, print and edit prompt templates.
 
@@ -71,11 +72,13 @@ def list_command(*, as_json: bool) -> None:
     if as_json:
         output.print_exactly(msgspec.json.encode(rows).decode())
         return
-    width = max((len(row["name"]) for row in rows), default=0)
-    for row in rows:
-        is_shipped = Path(row["path"]).parent == PACKAGE_FOLDER
-        place = "" if is_shipped else f"  ({row['path']})"
-        output.print_line(f"{row['name']:<{width}}  {row['description']}{place}")
+    lines = [(row["name"], f"{row['description']}{_format_place(row['path'])}") for row in rows]
+    output.print_lines(align_columns(lines, output.terminal_columns()))
+
+
+def _format_place(path: str) -> str:
+    """The file of the user's own template."""
+    return "" if Path(path).parent == PACKAGE_FOLDER else f"  ({path})"
 
 
 @command.command(name="show", help=SHOW_HELP, examples=("cllm templates show summarize",))
@@ -162,16 +165,16 @@ def _open_editor(path: Path, content: bytes, *, is_own: bool) -> None:
     try:
         _replace(path, (edited or "").encode(), is_own=is_own)
     except CllmError as error:
-        write_file(draft.parent, draft.name, (edited or "").encode())
+        write_file(draft.parent, draft.name, (edited or "").encode(), advice=CHECK_FOLDER)
         raise UsageError(f"{error} Nothing is saved; your changes are in {draft}.") from error
     draft.unlink(missing_ok=True)
 
 
 def _replace(path: Path, content: bytes, *, is_own: bool) -> None:
     """Write a valid template; trust it, because the user wrote it."""
-    make_folder(path.parent)
+    make_folder(path.parent, advice=CHECK_FOLDER)
     checked = path.with_name(f".{path.name}.{os.getpid()}{SUFFIX}")
-    write_file(checked.parent, checked.name, content)
+    write_file(checked.parent, checked.name, content, advice=CHECK_FOLDER)
     try:
         file = read_cllmfile(checked, in_user_folder=is_own)
         if file is None or not file.content:

@@ -4,7 +4,7 @@ An untrusted Cllmfile is an error. On a terminal, cllm shows its settings and as
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from cllm.cli.inputs import HelpCommand, current_environment
 from cllm.core.errors import UntrustedFileError, UsageError
 from cllm.settings.cllmfile import FILE_NAME, Cllmfile, read_cllmfile
 from cllm.settings.layers import CommandLine, Environment, LayeredSettings, read_files, user_folder
-from cllm.settings.load import Settings, build_settings, load_layers
+from cllm.settings.load import Settings, build_settings, load_layers, other_store
 from cllm.settings.trust import TrustLedger, mask_secrets, settings_to_trust
 from cllm.terminal import fits_on_screen, make_visible
 
@@ -28,6 +28,7 @@ A Cllmfile.yml in the current directory may come from somebody else. If it sets 
 commands, or choose where prompts, API keys or files go, cllm asks you to trust it, and fails if it
 cannot ask. Without FILE, the command trusts ./.cllm/Cllmfile.yml and ./Cllmfile.yml."""
 
+FindStore = Callable[[Settings], str | None]
 NOTHING_TO_TRUST = "it has no settings that need trust."
 
 
@@ -72,12 +73,13 @@ def build_settings_with_warnings(
     return settings
 
 
-def open_app(line: CommandLine) -> "App":
+def open_app(line: CommandLine, *, find_other: FindStore = other_store) -> "App":
     from cllm.app import App
     from cllm.stores import progress
 
     progress.show_progress.set(_show_progress)
-    return App(load_trusted_settings(current_environment(), line), warn=output.warn)
+    settings = load_trusted_settings(current_environment(), line)
+    return App(settings, find_other=find_other, warn=output.warn)
 
 
 def _show_progress(items: Iterable[str], name: str, total: int) -> Iterable[str]:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from types import FrameType
@@ -29,7 +29,7 @@ from cllm.cli.main import EXIT_INTERRUPTED
 from cllm.cli.progress import Progress
 from cllm.cli.trust import load_trusted_settings
 from cllm.core.conversation import SHELL_SOURCE, Policy
-from cllm.core.errors import ConversationNotFoundError, UsageError
+from cllm.core.errors import CllmError, ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Text, plain_message
 from cllm.core.ports import Lease
 from cllm.core.reply import (
@@ -265,19 +265,15 @@ async def _run_turn(
         # A new ID is in no store; a question does not wait for the database of the server.
         store = app.own_store if options.automatic else app.store
         async with aclosing(app.engine(store).run_turn(request)) as events:
-            async for event in events:
-                progress.on_event(event)
-                screen.show(event)
-                if log is not None:
-                    if isinstance(event, TurnEnded):
-                        screen.answer.settle()
-                    log(event)
-                if screen.answer.failure is not None and request.storage.create is None:
-                    break
+            await _show_events(events, request, screen, progress, log)
+    except CllmError as error:
+        if progress.is_saved_after(error):
+            app.record_use(progress.lease)
+        raise
     except asyncio.CancelledError:
         screen.answer.settle()
-        if screen.lease is not None and request.storage.on_interrupt == "keep":
-            app.record_use(screen.lease)
+        if progress.is_saved_when_interrupted:
+            app.record_use(progress.lease)
         if stop.number != signal.SIGINT:
             raise TerminationSignal from None
         output.note(f"Interrupted. {progress.describe_interrupted()}")
@@ -293,12 +289,31 @@ async def _run_turn(
         raise UsageError("The reply contains no code block; it is printed above.")
 
 
+async def _show_events(
+    events: AsyncGenerator[TurnEvent],
+    request: TurnRequest,
+    screen: "_Screen",
+    progress: TurnProgress,
+    log: Callable[[TurnEvent], None] | None,
+) -> None:
+    """Print and log the events. If the output is closed, stop a turn that creates nothing."""
+    async for event in events:
+        progress.on_event(event)
+        screen.show(event)
+        if log is not None:
+            if isinstance(event, TurnEnded):
+                screen.answer.settle()
+            log(event)
+        if screen.answer.failure is not None and request.storage.create is None:
+            return
+
+
 class _Screen:
     def __init__(self, app: App, options: AskOptions) -> None:
         self.answer = output.AnswerPrinter()
         self.reached_limit = False
         self.has_no_block = False
-        self.lease: Lease | None = None
+        self._lease: Lease | None = None
         self._app = app
         self._options = options
         # A reply is checked against the schema before it is printed.
@@ -317,7 +332,7 @@ class _Screen:
                 if not self._prints_at_end:
                     self.answer.write(event.text)
             case TurnEnded():
-                self._app.record_use(self.lease)
+                self._app.record_use(self._lease)
                 self._end(event.reply)
             case ToolRoundEnded():
                 self.answer.break_line()
@@ -352,7 +367,7 @@ class _Screen:
             self.answer.write(block)
 
     def _announce(self, event: TurnStarted) -> None:
-        self.lease = event.lease
+        self._lease = event.lease
         if self._app.settings.model is None and event.model == self._app.model:
             from cllm.default_model import take_hint
 

@@ -7,23 +7,36 @@ import msgspec
 
 from cllm.app import App, run_coroutine
 from cllm.cli import output
+from cllm.cli.all_stores import join_counts, open_all_stores
 from cllm.cli.inputs import HelpCommand, store_options
 from cllm.cli.progress import count_items
-from cllm.cli.trust import open_app
 from cllm.settings.load import CommandLine
-from cllm.stores.registry import check_store_exists
+from cllm.stores.registry import check_store_exists, store_location
 from cllm.terminal import pluralize
 from cllm.transfer.backup import BackupFile
 from cllm.transfer.verification import StoreCheck
 
-HELP = """Check that the conversations of a store are complete.
+HELP = """Check that conversations are complete.
 
-The command reads every message, also of archived and side conversations, checks its turn, its
+Without --store, the command checks the conversation files and the database of `cllm serve`, with
+all owners. It reads every message, also of archived and side conversations, checks its turn, its
 sequence number and its path digest, and that a copy can be read. With FILE it checks the digests of
 a backup. It prints one line for each damaged conversation and changes nothing.
 
 Exit codes: 0 everything is complete, 1 at least one conversation is damaged."""
 EXIT_DAMAGED = 1
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """The result: the number of conversations in each of the places, which are stores or a file."""
+
+    places: dict[str, int]
+    messages: int
+    problems: list[str]
+
+    @property
+    def conversations(self) -> int:
+        return sum(self.places.values())
 
 
 @click.command(
@@ -37,41 +50,59 @@ EXIT_DAMAGED = 1
 @store_options
 def command(line: CommandLine, *, file: Path | None, as_json: bool) -> int:
     if file is None:
-        app = open_app(line)
+        app = open_all_stores(line)
         check_store_exists(app.settings.store)
-        conversations, messages, problems = run_coroutine(_check_store(app))
+        checked = run_coroutine(_check_stores(app))
     else:
-        conversations, messages, problems = _check_backup(file)
+        checked = _check_backup(file)
     if as_json:
-        fields = {
-            "ok": not problems,
-            "conversations": conversations,
-            "messages": messages,
-            "problems": problems,
-        }
-        output.print_exactly(msgspec.json.encode(fields).decode())
+        _print_json(checked)
     else:
-        for problem in problems:
+        for problem in checked.problems:
             output.error(problem)
-        damaged = f"{len(problems)} damaged" if problems else "all complete"
-        output.print_line(
-            f"Checked {pluralize(conversations, 'conversation')} "
-            f"with {pluralize(messages, 'message')}: {damaged}."
-        )
-    return EXIT_DAMAGED if problems else 0
+        output.print_line(_describe(checked))
+    return EXIT_DAMAGED if checked.problems else 0
 
 
-async def _check_store(app: App) -> tuple[int, int, list[str]]:
+def _print_json(checked: Checked) -> None:
+    fields = {
+        "ok": not checked.problems,
+        "conversations": checked.conversations,
+        "messages": checked.messages,
+        "stores": [
+            {"location": place, "conversations": count} for place, count in checked.places.items()
+        ],
+        "problems": checked.problems,
+    }
+    output.print_exactly(msgspec.json.encode(fields).decode())
+
+
+def _describe(checked: Checked) -> str:
+    places, problems = checked.places, checked.problems
+    if not checked.conversations and not problems:
+        return f"Checked 0 conversations: there are none in {' and '.join(places)}."
+    return (
+        f"Checked {pluralize(checked.conversations, 'conversation')} "
+        f"with {pluralize(checked.messages, 'message')} in {join_counts(places)}: "
+        f"{f'{len(problems)} damaged' if problems else 'all complete'}."
+    )
+
+
+async def _check_stores(app: App) -> Checked:
     try:
         with count_items("Checking conversations") as on_item:
             check = StoreCheck(app.store, on_item=on_item)
             await check.run()
     finally:
         await app.close()
-    return check.count, check.messages, check.problems
+    return Checked(
+        places=dict(zip(map(store_location, app.store_urls), check.counts, strict=True)),
+        messages=check.messages,
+        problems=check.problems,
+    )
 
 
-def _check_backup(path: Path) -> tuple[int, int, list[str]]:
+def _check_backup(path: Path) -> Checked:
     backup = BackupFile(path, path)
     try:
         with count_items("Checking the backup") as on_item:
@@ -79,4 +110,8 @@ def _check_backup(path: Path) -> tuple[int, int, list[str]]:
     finally:
         backup.close()
     manifest = backup.manifest
-    return len(manifest.conversations), manifest.message_count, problems
+    return Checked(
+        places={str(path): len(manifest.conversations)},
+        messages=manifest.message_count,
+        problems=problems,
+    )

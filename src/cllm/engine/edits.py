@@ -47,9 +47,12 @@ def require_last_turn(conversation: StoredConversation) -> LastTurn:
 
 
 async def delete_last_turn(store: Store, conversation: StoredConversation) -> tuple[Message, ...]:
-    """Delete the last turn permanently; return its messages and those after it."""
+    """Delete the last turn permanently; return its messages and those after it.
+
+    Raises ConversationBusyError if another process has added a turn.
+    """
     last = require_last_turn(conversation)
-    await store.delete_from(conversation.id, last.first)
+    await store.delete_from(conversation.id, last.first, unchanged=conversation)
     return tuple(
         message for number, _, message in conversation.numbered_messages() if number >= last.first
     )

@@ -114,8 +114,8 @@ def _build_client_prompt(
 
 
 def resolve_model(conversation: StoredConversation | None, request: TurnRequest) -> str:
-    """Return the conversation's model, unless the request switches to another one."""
-    if conversation is None or request.target.switches_model:
+    """Return the conversation's model, unless the request has its own."""
+    if conversation is None or request.target.uses_own_model:
         return request.target.model
     return conversation.model or request.target.model
 
@@ -155,7 +155,7 @@ def _fixed_model_notices(
     conversation: StoredConversation | None, request: TurnRequest
 ) -> tuple[Notice, ...]:
     target = request.target
-    if conversation is None or target.switches_model or not target.model_is_explicit:
+    if conversation is None or target.uses_own_model or not target.model_is_explicit:
         return ()
     if conversation.model in (None, request.target.model):
         return ()

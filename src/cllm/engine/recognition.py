@@ -21,6 +21,8 @@ from cllm.wire.convert import has_user_input
 from cllm.wire.path_digest import MessageContent, is_cut_short
 
 MAX_REPEATS = 10
+MAX_FAILED = 10
+"""Messages of failed turns after a request that can be repeated."""
 
 
 async def place_history(
@@ -97,14 +99,27 @@ class _HistorySearch:
         return self._start_new() if fork is None else await self._fork(fork)
 
     async def place_by_messages(self) -> Placement:
-        if self._lookup.last_reply < 0:
+        match = await self._find_by_item()
+        if match is None and self._lookup.last_reply < 0:
             match = await self._find_first_request()
-        else:
+        elif match is None:
             match = await self._lookup.find_unique()
         if match is not None:
             return await self._place_after(match)
         continued = await self._place_after_compaction(self._messages, None)
         return continued or await self._place_after_cut_reply() or self._start_new()
+
+    async def _find_by_item(self) -> PathMatch | None:
+        """Return the match in the conversation of an item: others can have the same messages."""
+        ref = self._history.item_conversation
+        if ref is None:
+            return None
+        try:
+            head = await self._store.load(ref, owner=self._owner, tail=0)
+        except ConversationNotFoundError:
+            return None
+        is_archived = head.archived_at is not None
+        return None if is_archived else await self._lookup.find_descendant(head)
 
     async def _find_first_request(self) -> PathMatch | None:
         """Return the match if this repeats the only request of a conversation.
@@ -117,22 +132,25 @@ class _HistorySearch:
             one
             for one in found
             if one.sequence is not None
-            and one.message_count - one.sequence <= 1
+            and one.message_count - one.sequence <= 1 + MAX_FAILED
             and one.position == len(self._messages) - 1
         ]
         if len(found) > MAX_REPEATS:
             return None
-        same = [one for one in matches[:MAX_LOOKUPS] if await self._has_same_client(one)]
+        same = [one for one in matches[:MAX_LOOKUPS] if await self._is_repeated(one)]
         failed = [one for one in same if one.state == "failed"]
         if failed:
             return failed[0]
         return same[0] if len(same) == 1 else None
 
-    async def _has_same_client(self, match: PathMatch) -> bool:
+    async def _is_repeated(self, match: PathMatch) -> bool:
+        """Whether the match is the last request with a reply, of the same client and protocol."""
         conversation = await self._store.load(match.conversation, owner=self._owner)
         matched = MatchedTurn.find(conversation, match)
         return (
             matched is not None
+            and len(matched.turn.messages) - match.ordinal <= 2  # noqa: PLR2004 - and its reply
+            and all(turn.state == "failed" for turn in matched.later)
             and conversation.source == self._history.source
             and matched.turn.messages[match.ordinal].dialect == self._messages[-1].dialect
         )

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from cllm.core.conversation import CANCELLATION, INTERRUPTION, Turn, TurnFailure, TurnState
-from cllm.core.errors import CllmError, StaleLeaseError, StoreUnavailableError, WindowTooSmallError
+from cllm.core.errors import (
+    CllmError,
+    ProviderError,
+    ReplySchemaError,
+    SchemaError,
+    StaleLeaseError,
+    StoreUnavailableError,
+    StrictError,
+    UnsendableError,
+    WindowTooSmallError,
+)
 from cllm.core.message import Message, plain_message
 from cllm.core.notice import NoticeCollector
 from cllm.core.ports import Clock, Lease, Opening, OpeningStore, Store
@@ -137,6 +147,10 @@ class PartialTurn:
         elif isinstance(event, Noticed):
             self._notices.append(event.notice)
 
+    @property
+    def _has_reply(self) -> bool:
+        return bool(self._rounds) or self._partial_reply() is not None
+
     def _partial_reply(self) -> Message | None:
         text = "".join(self._partial_text)
         return plain_message("assistant", text) if text else None
@@ -188,8 +202,9 @@ class TurnRecorder(PartialTurn):
     """Context manager of a saved turn: renews its lease, and finishes the turn on exit.
 
     A cancellation saves it as incomplete, or as failed if no text of the reply has arrived. An
-    error saves it as failed if `saves_failures`, and deletes it otherwise. With `steps`, saving is
-    optional: `count_unsaved` counts the usage of a reply that the store cannot save later.
+    error of the provider saves it as failed. An error before the request is sent deletes it, unless
+    `saves_unsent`. With `steps`, saving is optional: `count_unsaved` counts the usage of a reply
+    that the store cannot save later.
     """
 
     def __init__(
@@ -199,7 +214,7 @@ class TurnRecorder(PartialTurn):
         *,
         clock: Clock,
         on_interrupt: OnInterrupt = "keep",
-        saves_failures: bool = True,
+        saves_unsent: bool = False,
         steps: "OptionalSteps | None" = None,
         count_unsaved: CountUsage | None = None,
         on_lost: Callable[[], object] | None = None,
@@ -211,7 +226,7 @@ class TurnRecorder(PartialTurn):
         self.lease = lease
         self._clock = clock
         self._on_interrupt = on_interrupt
-        self._saves_failures = saves_failures and lease.visible
+        self._saves_unsent = saves_unsent
         self._is_finished = False
         self._renewal = LeaseRenewal(store, lease, clock=clock, on_lost=on_lost)
 
@@ -266,19 +281,22 @@ class TurnRecorder(PartialTurn):
                 is_cancelled = error.args == (CANCELLATION.code,)
                 await self._finish_interrupted(CANCELLATION if is_cancelled else INTERRUPTION)
                 return
-            was_too_long = self._last_call is None and isinstance(error, WindowTooSmallError)
-            if isinstance(error, Exception) and self._saves_failures and not was_too_long:
+            if isinstance(error, Exception) and self._must_save(error):
                 await self._finish_partial("failed", _failure(error))
             else:
                 await self._drop()
+
+    def _must_save(self, error: Exception) -> bool:
+        if self._saves_unsent:
+            return self._last_call is not None or not isinstance(error, WindowTooSmallError)
+        return self._last_call is not None and is_saved_failure(error, has_reply=self._has_reply)
 
     async def _finish_interrupted(self, failure: TurnFailure) -> None:
         if self._last_call is None or self._on_interrupt == "discard":
             await self._drop()
             return
-        has_reply = bool(self._rounds) or self._partial_reply() is not None
         # The same states as in `settle_turn`, for a process that died.
-        state: TurnState = "incomplete" if has_reply else "failed"
+        state: TurnState = "incomplete" if self._has_reply else "failed"
         await self._finish_partial(state, failure)
 
     async def _finish_partial(self, state: TurnState, failure: TurnFailure) -> None:
@@ -376,6 +394,18 @@ def total_cost(costs: Sequence[float | None]) -> float | None:
     """None if a cost is unknown."""
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known and len(known) == len(costs) else None
+
+
+def is_saved_failure(error: Exception, *, has_reply: bool) -> bool:
+    """Whether a turn that has built its prompt is saved as failed with this error.
+
+    Not if nothing was sent, or if the JSON schema does not accept the reply.
+    """
+    if isinstance(error, ReplySchemaError | SchemaError):
+        return False
+    if has_reply or not isinstance(error, CllmError):
+        return True
+    return isinstance(error, ProviderError) and not isinstance(error, UnsendableError | StrictError)
 
 
 def _failure(error: Exception) -> TurnFailure:

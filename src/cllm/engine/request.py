@@ -77,14 +77,16 @@ class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
 class TurnTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The model to call, and how; `parameters` are in the format of `dialect`.
 
-    `switches_model`: use `model` instead of the conversation's, from this turn on. Otherwise
-    `model_is_explicit` reports that the conversation's own model is used.
+    `overrides_model`: use `model` instead of the conversation's, for this turn; `switches_model`:
+    from this turn on. Otherwise `model_is_explicit` reports that the conversation's own model is
+    used.
     `fallbacks` are called in order if a model fails. `tools` are the tools that cllm runs.
     `retries`: the retries of each call; None as configured.
     """
 
     model: str
     model_is_explicit: bool = False
+    overrides_model: bool = False
     switches_model: bool = False
     fallbacks: tuple[str, ...] = ()
     parameters: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -94,16 +96,23 @@ class TurnTarget(msgspec.Struct, frozen=True, kw_only=True):
     tools: ToolBox | None = None
     retries: int | None = None
 
+    @property
+    def uses_own_model(self) -> bool:
+        """Whether the turn uses `model`, whatever the model of its conversation is."""
+        return self.overrides_model or self.switches_model
+
 
 class ClientHistory(msgspec.Struct, frozen=True, kw_only=True):
     """Where to look for the history of a request.
 
     - `conversation`: the ID or name in the request.
+    - `item_conversation`: that of the last item ID in the request, which may be wrong.
     - `family`: the client's session; `parent_family`: the session that started it.
     - `client`: the program that sent the request; `side`: the kind of a side request.
     """
 
     conversation: str | None = None
+    item_conversation: str | None = None
     family: str | None = None
     parent_family: str | None = None
     client: str | None = None
@@ -133,9 +142,10 @@ class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):
       archived conversations.
     - `expected_count`: the messages before the turn; with another number the conversation is busy.
     - `place`: answer the turn with this `place` again; its reply stays as a variant.
-    - `visible`: save the turn also if it fails. Every turn is saved when it starts.
+    - `saves_unsent`: save the turn also if it fails before the request is sent. A turn whose
+      provider fails is always saved.
     - `wait`: seconds to wait for another turn; None is without limit.
-    - `accept`: raises an error for a reply that must not be saved.
+    - `accept`: raises ReplySchemaError or SchemaError for a reply that must not be saved.
     - `count_unsaved`: gets the model, usage and cost of a stateless turn that does not complete.
     - `on_lost`: called if another process takes the lease away.
     - `client_history`: `input.messages` is the whole history of a client. It is sent as it is; the
@@ -155,7 +165,7 @@ class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):
     place: str | None = None
     system: Policy = "captured"
     window: Callable[[str], Strategy] | None = None
-    visible: bool = False
+    saves_unsent: bool = False
     wait: float | None = None
     on_interrupt: OnInterrupt = "keep"
     accept: Callable[[ReplyFinished], None] | None = None
@@ -186,7 +196,7 @@ class StorageChanges(TypedDict, total=False):
     place: str | None
     system: Policy
     window: Callable[[str], Strategy] | None
-    visible: bool
+    saves_unsent: bool
     wait: float | None
     on_interrupt: OnInterrupt
     accept: Callable[[ReplyFinished], None] | None

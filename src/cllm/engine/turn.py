@@ -6,7 +6,7 @@ It depends on ports, never on the classes behind them.
 import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 
 import msgspec
@@ -17,6 +17,7 @@ from cllm.core.errors import (
     CllmError,
     ConversationBusyError,
     ConversationNotFoundError,
+    StoreError,
     UsageError,
 )
 from cllm.core.notice import reply_cut
@@ -141,7 +142,7 @@ class Engine:
                 lease,
                 clock=self._clock,
                 on_interrupt=storage.on_interrupt,
-                saves_failures=storage.visible,
+                saves_unsent=storage.saves_unsent,
                 steps=storage.optional_steps,
                 count_unsaved=storage.count_unsaved,
                 on_lost=storage.on_lost,
@@ -273,7 +274,7 @@ class Engine:
                             yield event
                             _record_cut(event, request, recorder)
                             turn = await recorder.complete(event)
-                            await self._save_switched_model(conversation, request)
+                            await self._save_model(conversation, request)
                             cost = total_cost([*costs, _cost(event, attempt.price)])
                             yield TurnEnded(reply=event, turn=turn, model=attempt.model, cost=cost)
                             return
@@ -300,18 +301,23 @@ class Engine:
             yield notice
             model = next_model
 
-    async def _save_switched_model(
+    async def _save_model(
         self, conversation: StoredConversation | None, request: TurnRequest
     ) -> None:
-        """Make the model of a turn that switched it the model of the following turns."""
+        """Save the model of a turn that switches it, or that is the first to name one."""
         target, storage = request.target, request.storage
-        is_saved = conversation is not None and not storage.read_only
-        if not (is_saved and target.switches_model):
+        if conversation is None or storage.read_only or conversation.model == target.model:
             return
-        if conversation is not None and conversation.model not in (None, target.model):
-            changes = Changes(model=target.model)
-            update = self._store.update(conversation.id, changes, owner=storage.owner)
-            steps = storage.optional_steps
+        steps = storage.optional_steps
+        # A client that is only recorded does not wait for it.
+        is_first = conversation.model is None and steps is None
+        if not target.switches_model and not (target.overrides_model and is_first):
+            return
+        update = self._store.update(
+            conversation.id, Changes(model=target.model), owner=storage.owner
+        )
+        # The turn is saved: another turn or a deletion that comes first is not its failure.
+        with suppress(StoreError):
             await (update if steps is None else steps.run(update))
 
     def _first_attempt(
@@ -464,6 +470,8 @@ class Engine:
             parameters=storage.parameters,
         )
         create = storage.create
+        if create is not None and create.model is None:
+            create = msgspec.structs.replace(create, model=model)
         if create is not None and not request.input.context:
             create = msgspec.structs.replace(create, opening=self._build_opening(request))
         return await self._store.begin_turn(

@@ -16,7 +16,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from cllm.core.errors import CllmError, ProviderError, UnreachableError
+from cllm.core.errors import (
+    AuthenticationError,
+    CllmError,
+    MissingKeyError,
+    ProviderError,
+    UnreachableError,
+    UpstreamError,
+)
 from cllm.core.extras import require_extra
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent
@@ -52,6 +59,9 @@ SETTINGS = {
 # Services that refuse `reasoning_content`, although LiteLLM sends it to them.
 UNTRANSLATED = ("cerebras", "groq")
 LOGGERS = ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router")
+# LiteLLM adds it to the messages of unexpected errors.
+TRACEBACK = "Traceback (most recent call last)"
+KEY_SUFFIX = "_API_KEY"
 # Exceptions that LiteLLM's own bugs raise.
 LIBRARY_ERRORS = (
     AttributeError,
@@ -126,7 +136,8 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
             yield Noticed(notice=notice)
         check_key(self._api_key, provider=self.name)
         call = library.litellm.acompletion(**self._build_arguments(library), **request.fields)
-        response = await self._await_call(self._timeouts.first_byte, call, library)
+        model = prompt.model
+        response = await self._await_call(self._timeouts.first_byte, call, library, model)
         try:
             if not hasattr(response, "__aiter__"):
                 for event in litellm.decode_answer(_to_json(response)):
@@ -136,7 +147,7 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
             async with contextlib.aclosing(response):
                 chunks = aiter(response)
                 while True:
-                    chunk = await self._await_call(limit, anext(chunks, None), library)
+                    chunk = await self._await_call(limit, anext(chunks, None), library, model)
                     if chunk is None:
                         break
                     for event in decoder.decode(_to_json(chunk)):
@@ -186,14 +197,33 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
             "_skip_mcp_handler": True,
         }
 
-    async def _await_call(self, limit: float, call: Awaitable[T], library: LitellmModule) -> T:
+    async def _await_call(
+        self, limit: float, call: Awaitable[T], library: LitellmModule, model: str
+    ) -> T:
         try:
             async with asyncio.timeout(limit):
                 return await call
         except TimeoutError as error:
             raise timeout_error(self.name, limit) from error
         except library.errors as error:
-            raise self._classify_error(error, library, limit) from error
+            failure = self._classify_error(error, library, limit)
+            raise self._find_missing_key(error, failure, library, model) or failure from error
+
+    def _find_missing_key(
+        self, error: Exception, failure: ProviderError, library: LitellmModule, model: str
+    ) -> MissingKeyError | None:
+        """Return an error that names the key, if the model's service needs one and has none."""
+        in_stream = isinstance(error, library.litellm.exceptions.MidStreamFallbackError)
+        if self._api_key is not None or in_stream:
+            return None
+        was_sent = any(isinstance(cause, library.httpx.HTTPError) for cause in _list_causes(error))
+        if not isinstance(failure, AuthenticationError) and (
+            was_sent or not isinstance(failure, UpstreamError)
+        ):
+            return None
+        missing: list[str] = library.litellm.validate_environment(model)["missing_keys"]
+        keys = " or ".join(name for name in missing if name.endswith(KEY_SUFFIX))
+        return MissingKeyError(provider=self.name, variable=keys) if keys else None
 
     def _classify_error(
         self, error: Exception, library: LitellmModule, limit: float
@@ -241,11 +271,11 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
                 details = openai_decoder.decode_error(response.content)
         if isinstance(error, library.litellm.exceptions.ContextWindowExceededError):
             details = msgspec.structs.replace(details, too_long=True)
-        text = self._clean(details.message or getattr(error, "message", "") or str(error))
+        text = details.message or getattr(error, "message", "") or str(error)
+        text = self._clean(text.partition(TRACEBACK)[0]).rstrip(".") or "no message"
         status = status if isinstance(status, int) else HTTPStatus.INTERNAL_SERVER_ERROR
         verb = "failed" if response is None else f"returned HTTP {status}"
-        problem = f"{verb}: {text.rstrip('.') or 'no message'}."
-        return self._build_error(details, problem, status=status, headers=headers)
+        return self._build_error(details, f"{verb}: {text}.", status=status, headers=headers)
 
 
 def _to_json(response: Any) -> bytes:

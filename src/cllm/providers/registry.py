@@ -40,7 +40,8 @@ LITELLM_PREFIXES = frozenset(
     )
 )
 OPENAI = "openai"
-MIN_SIMILARITY = 0.8
+MIN_SIMILARITY = 0.75
+MAX_SUGGESTED = 3
 
 
 class ProviderRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +113,11 @@ KNOWN_PREFIXES: dict[str, str] = {
 }
 
 
+MODEL_FILE = ".gguf"
+PATH_STARTS = ("", ".", "..", "~")
+"""What precedes the first slash of a path that is no `provider/model`."""
+
+
 def find_server(provider: str, base_url: str) -> ProviderRow:
     """Find an OpenAI-compatible server by the host if it is known, else by the provider's name.
 
@@ -159,6 +165,8 @@ def resolve_model(
     for provider, names in configured.items():
         if model in names:
             return ResolvedModel(provider=provider, name=model)
+    if model.endswith(MODEL_FILE) and (not slash or prefix in PATH_STARTS):
+        return ResolvedModel(provider=LOCAL, name=model)
     if not slash:
         owner = _find_owner(model)
         if owner is not None:
@@ -184,17 +192,21 @@ def _unknown_model_error(
 ) -> ModelNotFoundError:
     from difflib import get_close_matches  # noqa: PLC0415 - only for an error
 
-    listed = [f"{provider}/{name}" for provider, names in configured.items() for name in names]
+    listed = [(provider, name) for provider, names in configured.items() for name in names]
     prefix, slash, name = model.partition("/")
-    similar = (
-        get_close_matches(prefix, sorted(providers), n=1, cutoff=MIN_SIMILARITY) if slash else []
+    known = sorted(providers) if slash else []
+    similar = get_close_matches(prefix, known, n=1, cutoff=MIN_SIMILARITY)
+    near = get_close_matches(
+        model, {name for _, name in listed}, n=MAX_SUGGESTED, cutoff=MIN_SIMILARITY
     )
-    matches = [f"{provider}/{name}" for provider in similar] or get_close_matches(
-        model, listed, n=3
-    )
+    matches = [f"{provider}/{name}" for provider in similar] or [
+        f"{provider}/{one}" for provider, one in listed if one in near
+    ][:MAX_SUGGESTED]
     if matches:
         advice = f"did you mean {' or '.join(matches)}?"
-    elif slash and prefix:
+    elif slash and model.endswith(MODEL_FILE):
+        advice = f"for a model file, use ./{model}"
+    elif slash and prefix not in PATH_STARTS:
         advice = (
             f"'{prefix}' is not a provider of cllm; choose another model with -m, or, if LiteLLM "
             f"supports it, use {LITELLM}/{model} with the extra '{LITELLM}'."
@@ -270,4 +282,4 @@ def _import_bedrock() -> Any:
 def is_model_file(model: str) -> bool:
     """Whether a model is the path of a file that the local provider would load."""
     is_path = model.startswith("local/") and "/" in model.removeprefix("local/")
-    return is_path or model.endswith(".gguf")
+    return is_path or model.endswith(MODEL_FILE)

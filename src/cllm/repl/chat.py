@@ -154,9 +154,13 @@ class Chat:
         return self.build_request((message,), self.exec_commands)
 
     async def build_regeneration(self) -> TurnRequest:
-        """Build the request that repeats the last turn."""
+        """Build the request that repeats the last turn.
+
+        The commands for a message that has failed run again; their output is not in the message.
+        """
         last = require_last_turn(await self._load_unchanged())
-        return self.build_request(last.input).with_storage(place=last.turn.place)
+        commands = () if last.turn.is_history else self.exec_commands
+        return self.build_request(last.input, commands).with_storage(place=last.turn.place)
 
     def build_request(
         self, messages: tuple[Message, ...], exec_commands: tuple[str, ...] = ()
@@ -195,10 +199,18 @@ class Chat:
         return msgspec.structs.replace(self.app.settings.system, explicit=False)
 
     async def finish_turn(self, request: TurnRequest) -> None:
-        """Reload after a turn; clear the attachments and commands that it saved."""
+        """Reload after a turn; clear the attachments and commands that it used.
+
+        Those of a turn that fails are left for the next message; `/retry` uses them too.
+        """
+        place = request.storage.place
+        before = () if self.conversation is None else self.conversation.turns
+        is_retry = any(turn.place == place and not turn.is_history for turn in before)
         await self.reload_with_usage()
         turns = () if self.conversation is None else self.conversation.turns
-        if request.storage.place is None and turns and turns[-1].asked == request.input.messages:
+        if not turns or turns[-1].asked != request.input.messages:
+            return
+        if turns[-1].is_history and (place is None or is_retry):
             self.attachments, self.exec_commands = (), ()
 
     def announce_trim(self, turns_before: int) -> Notice | None:

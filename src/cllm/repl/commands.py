@@ -34,7 +34,7 @@ from cllm.repl.format import (
 from cllm.repl.screen import wrap_line
 from cllm.repl.turn import run_chat_turn
 from cllm.settings.layers import expand_home
-from cllm.terminal import one_line, pluralize
+from cllm.terminal import cut_cells, one_line, pluralize
 from cllm.window.cache_report import build_cache_report
 from cllm.wire.conversation_file.codec import encode_conversation
 from cllm.wire.conversation_file.transcript import encode_markdown, transcript_of
@@ -135,7 +135,7 @@ async def list_newest(chat: Chat, rest: str) -> None:
             chat.screen.note(line)
         if not chat.options.is_saved:
             chat.screen.note("This chat was started with --no-save; /save ID stores it.")
-    chat.screen.print_lines(format_list_lines(page.items))
+    chat.screen.print_lines(format_list_lines(page.items, chat.screen.columns))
 
 
 @command("open", "ID", "Open another conversation.", completes="conversations")
@@ -159,9 +159,11 @@ async def search(chat: Chat, rest: str) -> None:
         raise UsageError("/search needs a text: /search TEXT.")
     results = (await search_conversations(chat.app.store, rest)).items
     shown = results[:MAX_FOUND]
-    heads = format_list_lines(one.summary for one in shown)
-    for head, one in zip(heads, shown, strict=True):
-        chat.screen.print_lines([head, f"    {_match_text(one)}"])
+    columns = chat.screen.columns
+    for one in shown:
+        match = f"    {_match_text(one)}"
+        chat.screen.print_lines(format_list_lines([one.summary], columns))
+        chat.screen.print_lines([match if columns is None else cut_cells(match, columns)])
     if len(results) > MAX_FOUND:
         chat.screen.note(f"Only the newest {MAX_FOUND} are shown; there may be more.")
     if not results:

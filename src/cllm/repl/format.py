@@ -8,6 +8,7 @@ import msgspec
 from cllm.app import App
 from cllm.core.conversation import StandingSummary, StoredConversation, Summary, Turn
 from cllm.core.reply import Usage
+from cllm.providers.cached_models import CachedModels
 from cllm.providers.local.models import list_models
 from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL
 from cllm.stores.registry import store_location
@@ -176,8 +177,9 @@ def _shorten(text: str) -> Iterator[str]:
     yield from lines
 
 
-def format_list_lines(summaries: Iterable[Summary]) -> list[str]:
-    return align_columns(
+def format_list_lines(summaries: Iterable[Summary], columns: int | None = None) -> list[str]:
+    """Aligned lines that fit a terminal; a narrow one shows no counts."""
+    rows = [
         (
             summary.ref,
             local_time(summary.updated_at),
@@ -185,7 +187,8 @@ def format_list_lines(summaries: Iterable[Summary]) -> list[str]:
             one_line(summary.title or "", max_length=MAX_TITLE),
         )
         for summary in summaries
-    )
+    ]
+    return align_columns(rows, columns, optional=(2,))
 
 
 def window_lines(conversation: StoredConversation | None) -> list[str]:
@@ -219,9 +222,11 @@ def pin_lines(conversation: StoredConversation | None) -> list[str]:
 
 
 def model_names(app: App) -> list[tuple[str, str]]:
-    """Model names with a remark, and the prefixes of all providers."""
-    names = [(f"{LOCAL}/{model.name}", "on this machine") for model in list_models(app.cache_paths)]
-    names += app.settings.aliases.items()
+    """Model names with a remark, without a call of a provider, and the prefixes of providers."""
+    names = {f"{LOCAL}/{model.name}": "on this machine" for model in list_models(app.cache_paths)}
+    names |= app.settings.aliases
     for provider, row in app.settings.providers.items():
-        names += [(f"{provider}/{name}", "configured") for name in row.models]
-    return [*names, *((f"{provider}/", "…") for provider in BUILTIN_PROVIDERS)]
+        names |= {f"{provider}/{name}": "configured" for name in row.models}
+    for name in sorted(CachedModels(app.cache_paths.root).list_names()):
+        names.setdefault(name, "listed by the provider")
+    return [*names.items(), *((f"{provider}/", "…") for provider in BUILTIN_PROVIDERS)]

@@ -1,6 +1,9 @@
 """Texts about a turn that takes long or is interrupted, for the command line and the chat."""
 
+from cllm.core.errors import CllmError
+from cllm.core.ports import Lease
 from cllm.core.reply import RefusalDelta, TextDelta
+from cllm.engine.recorder import is_saved_failure
 from cllm.engine.request import TurnEvent, TurnRequest, TurnStarted
 from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.providers.registry import LOCAL
@@ -11,17 +14,20 @@ MIN_READING_TOKENS = 1000
 
 
 class TurnProgress:
-    """The progress of a turn: describes what is saved if it is interrupted."""
+    """The progress of a turn: what is saved if it is interrupted or fails.
+
+    `lease` is that of a saved turn whose provider is called.
+    """
 
     def __init__(self, request: TurnRequest) -> None:
-        self._storage = request.storage
-        self._is_started = False
+        self.lease: Lease | None = None
+        self._keeps_partial = request.storage.on_interrupt == "keep"
         self._has_reply = False
 
     def on_event(self, event: TurnEvent) -> None:
         match event:
             case TurnStarted():
-                self._is_started = True
+                self.lease = event.lease
             case TextDelta() | RefusalDelta():
                 self._has_reply = self._has_reply or bool(event.text)
             case ToolRoundEnded():
@@ -29,10 +35,16 @@ class TurnProgress:
             case _:
                 pass
 
+    @property
+    def is_saved_when_interrupted(self) -> bool:
+        return self.lease is not None and self._keeps_partial
+
+    def is_saved_after(self, error: CllmError) -> bool:
+        """Whether the turn is saved as failed with this error."""
+        return self.lease is not None and is_saved_failure(error, has_reply=self._has_reply)
+
     def describe_interrupted(self) -> str:
-        storage = self._storage
-        is_saved = storage.ref is not None and not storage.read_only
-        if not is_saved or storage.on_interrupt == "discard" or not self._is_started:
+        if not self.is_saved_when_interrupted:
             return "Nothing is saved."
         return "The partial reply is saved." if self._has_reply else "Your message is saved."
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from cllm.core.errors import CllmError
 from cllm.core.notice import Notice
-from cllm.terminal import PlainPrinter, error_line, escape, one_line, write_control
+from cllm.terminal import PlainPrinter, error_line, escape, message_line, write_control
 
 if TYPE_CHECKING:
     from cllm.repl.render import LivePrinter
@@ -95,10 +95,10 @@ class Screen:
         return wide if self.is_terminal and wide > MIN_COLUMNS else None
 
     def note(self, text: str) -> None:
-        self._print_to_stderr(one_line(text), dim=self._dims)
+        self._print_to_stderr(message_line(text), dim=self._dims)
 
     def warn(self, notice: Notice) -> None:
-        self._print_to_stderr(f"Warning: {one_line(notice.message)}")
+        self._print_to_stderr(f"Warning: {message_line(notice.message)}")
 
     def error(self, error: CllmError) -> None:
         self._print_to_stderr(error_line(in_chat_words(str(error))))

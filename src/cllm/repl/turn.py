@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, assert_never
 
 from cllm.app import NO_TEXT
 from cllm.core.errors import CllmError
-from cllm.core.ports import Lease
 from cllm.core.reply import (
     Noticed,
     PartAdded,
@@ -43,11 +42,17 @@ async def run_chat_turn(chat: Chat, request: TurnRequest) -> None:
         has_failed = True
         chat.failures += 1
         chat.screen.error(error)
+        if progress.is_saved_after(error):
+            chat.app.record_use(progress.lease)
+            if chat.screen.is_terminal:
+                chat.screen.note("Your message is saved; /retry sends it again.")
         if chat.new_log is not None:
             from cllm.logs import log_error  # noqa: PLC0415 - most chats write no log
 
             log_error("turn", error)
     except asyncio.CancelledError:
+        if progress.is_saved_when_interrupted:
+            chat.app.record_use(progress.lease)
         chat.screen.note(f"Interrupted. {progress.describe_interrupted()}")
         raise
     finally:
@@ -66,14 +71,11 @@ async def _show_all(
 ) -> None:
     view = TurnPrinter(chat, answer)
     log = None if chat.new_log is None else chat.new_log()
-    lease: Lease | None = None
     async with aclosing(chat.app.engine().run_turn(request)) as events:
         async for event in events:
-            if isinstance(event, TurnStarted):
-                lease = event.lease
-            elif isinstance(event, TurnEnded):
-                chat.app.record_use(lease)
             progress.on_event(event)
+            if isinstance(event, TurnEnded):
+                chat.app.record_use(progress.lease)
             view.on_event(event)
             if log is not None:
                 log(event)

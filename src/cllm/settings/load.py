@@ -29,7 +29,8 @@ from cllm.settings.layers import (
 )
 from cllm.settings.sections import ProviderSettings, ServerSettings, TopProvider, WindowSettings
 from cllm.settings.trust import check_trust, is_secret_name
-from cllm.settings.variables import Variables, read_variables
+from cllm.settings.variables import Variables, find_unused_variables, read_variables
+from cllm.stores.registry import normalize_url
 
 __all__ = [
     "CommandLine",
@@ -181,6 +182,8 @@ def build_settings(layered: LayeredSettings, env: Environment, line: CommandLine
     model = own.model or None
     retries = (provider.num_retries, provider.max_retries, DEFAULT_RETRIES)
     folder = files_folder(env, line)
+    context = sections.read_context_commands(layered)
+    variables = read_variables(layered, line.variables, env.environment)
     return Settings(
         env=env,
         files_folder=folder,
@@ -202,9 +205,9 @@ def build_settings(layered: LayeredSettings, env: Environment, line: CommandLine
             name: sections.read_provider(row, where=f"providers.{name}", layered=layered)
             for name, row in own.providers.items()
         },
-        context=sections.read_context_commands(layered),
+        context=context,
         window=sections.read_window(layered),
-        variables=read_variables(layered, line.variables, env.environment),
+        variables=variables,
         allow_commands=own.allow_dynamic_commands,
         commands=sections.read_command_settings(layered),
         verbosity=sections.MAX_VERBOSITY if own.debug else own.verbosity,
@@ -217,7 +220,15 @@ def build_settings(layered: LayeredSettings, env: Environment, line: CommandLine
         save=own.save,
         store=_store_url(own, env, folder),
         is_single_store=bool(own.store),
-        notices=(*_misspelled_key_notices(values), *_ineffective_key_notices(values)),
+        notices=(
+            *_misspelled_key_notices(values),
+            *_ineffective_key_notices(values),
+            *find_unused_variables(
+                line.variables,
+                declared=values.get("variables") or {},
+                templates=(own.prompt or "", *(command.template for command in context)),
+            ),
+        ),
     )
 
 
@@ -243,7 +254,7 @@ def _parameters(layered: LayeredSettings) -> dict[str, Any]:
 
 def _store_url(own: sections.CllmKeys, env: Environment, folder: Path) -> str:
     if own.store:
-        return own.store
+        return normalize_url(own.store)
     if own.conversations_path:
         return f"json:{env.directory / expand_home(own.conversations_path)}"
     files = folder / CONVERSATIONS
@@ -336,7 +347,11 @@ def is_same_store(url: str, other: str) -> bool:
     other_scheme, _, other_path = other.partition(":")
     if scheme != other_scheme:
         return False
-    return Path(path).resolve() == Path(other_path.partition("?")[0]).resolve()
+    return _resolve_location(path) == _resolve_location(other_path)
+
+
+def _resolve_location(location: str) -> Path:
+    return Path(location.partition("?")[0]).resolve()
 
 
 def links_outside(folder: Path, env: Environment) -> bool:
@@ -367,13 +382,26 @@ def other_store(settings: Settings) -> str | None:
         return None
     configured = settings.server.store
     if configured is not None:
-        return None if configured.startswith((JSON, MEMORY)) else configured
+        is_database = not configured.startswith((JSON, MEMORY))
+        return normalize_url(configured) if is_database else None
     folder, env = settings.database_folder, settings.env
     if not (folder / DATABASE).is_file():
         return None
     if any(_is_foreign_link(folder, path, env) for path in _database_paths(folder)):
         return None
     return database_store(folder)
+
+
+def operator_store(settings: Settings) -> str | None:
+    """The database of `cllm serve`, whatever keys are configured; it may not exist yet.
+
+    None if it is the store of the shell. Keys separate owners, and an operator saves all of them.
+    """
+    configured = settings.server.store
+    if configured is not None and configured.startswith((JSON, MEMORY)):
+        return None
+    url = server_store(settings)
+    return None if is_same_store(settings.store, url) else url
 
 
 def server_store(settings: Settings) -> str:
@@ -386,7 +414,7 @@ def server_store(settings: Settings) -> str:
         _check_links(folder, paths, settings.env, "pass the file with --store sqlite:PATH")
         url = database_store(folder)
     else:
-        url = configured
+        url = normalize_url(configured)
     if url.startswith(JSON):
         raise UsageError(
             "`cllm serve` needs a database and also serves the conversation files; use --store "

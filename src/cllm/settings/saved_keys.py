@@ -84,8 +84,8 @@ class SavedKeys:
         """Delete a key; return its place, or None if no key was saved."""
         with self._lock():
             entries = self._entries()
-            place = self._delete_from_keyring(provider)
             entry = entries.pop(provider, None)
+            place = self._delete_from_keyring(provider, entry)
             if entry is not None:
                 self._write(entries)
                 place = place or (KEYRING if entry.key is None else str(self.path))
@@ -133,7 +133,7 @@ class SavedKeys:
         if backend is None:
             return None
         try:
-            key: str | None = backend.get_password(SERVICE, provider)
+            key = backend.get_password(SERVICE, provider)
         except Exception as error:
             if entry is None or entry.key is not None:
                 return None
@@ -142,19 +142,20 @@ class SavedKeys:
                 f"({type(error).__name__}); unlock it, or save the key again: "
                 f"cllm keys set {provider}"
             ) from error
-        return key
+        return key if isinstance(key, str) else None
 
     def _write_keyring(self, provider: str, key: str) -> bool:
+        """Save the key and read it back; return whether the keyring has it."""
         backend = _find_keyring()
         if backend is None:
             return False
         try:
             backend.set_password(SERVICE, provider, key)
+            return bool(backend.get_password(SERVICE, provider) == key)
         except Exception:  # noqa: BLE001 - backends raise errors of other packages
             return False
-        return True
 
-    def _delete_from_keyring(self, provider: str) -> str | None:
+    def _delete_from_keyring(self, provider: str, entry: _Entry | None) -> str | None:
         backend = _find_keyring()
         if backend is None:
             return None
@@ -163,6 +164,9 @@ class SavedKeys:
                 return None
             backend.delete_password(SERVICE, provider)
         except Exception as error:
+            if entry is not None and entry.key is not None:
+                # The key is in the file.
+                return None
             raise SettingsError(
                 f"The {KEYRING} cannot delete the key of provider '{provider}' "
                 f"({type(error).__name__}); unlock it and try again."
@@ -171,11 +175,14 @@ class SavedKeys:
 
 
 def _find_keyring() -> Any:
-    """Return the keyring of the system, or None if no secure one exists."""
+    """Return the keyring of the system, or None if no secure one exists or it cannot be loaded."""
     if find_spec("keyring") is None:
         return None
-    # A slow import, only for a provider without a configured key.
-    import keyring  # noqa: PLC0415
+    try:
+        # A slow import, only for a provider without a configured key.
+        import keyring  # noqa: PLC0415
 
-    backend = keyring.get_keyring()
+        backend = keyring.get_keyring()
+    except Exception:  # noqa: BLE001 - backends raise errors of other packages
+        return None
     return backend if getattr(backend, "priority", 0) >= MIN_PRIORITY else None

@@ -2,11 +2,12 @@
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
 from cllm.core.errors import UsageError, VariableError
+from cllm.core.notice import Notice
 from cllm.history.context import ContextCommand
 from cllm.settings.layers import COMMAND_LINE, LayeredSettings
 
@@ -18,6 +19,8 @@ EXPRESSION = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 # A template of another program, such as `docker ps --format '{{.Names}}'`, is none of ours.
 NAMED_VALUE = re.compile(r"-?\s*[A-Za-z_][A-Za-z0-9_]*\s*(\|.*)?-?", re.DOTALL)
 BOOLEAN_WORDS = {"true": True, "false": False}
+# Frequent names in a template that are no variables.
+TEMPLATE_WORDS = frozenset({"else", "endfor", "endif", "for", "if", "in", "input", "shellquote"})
 MAX_TEMPLATE = 64 * 1024
 MAX_RESULT = 128 * 1024
 MAX_INPUTS = 4
@@ -113,6 +116,34 @@ def read_variables(
     for name, value in command_line.items():
         variables[name] = Variable(value=value, source=COMMAND_LINE)
     return Variables(by_name=variables)
+
+
+def find_unused_variables(
+    command_line: Collection[str], declared: Collection[str], templates: Iterable[str]
+) -> tuple[Notice, ...]:
+    """Return a warning for each variable that only resembles a declared one or one in a template.
+
+    `--exec` can use a variable that resembles none.
+    """
+    expressions = [text for template in templates for text in BRACES.findall(template)]
+    used = {name for text in expressions for name in NAME.findall(text)}
+    unused = [name for name in command_line if name not in used and name not in declared]
+    if not unused:
+        return ()
+    from difflib import get_close_matches  # noqa: PLC0415 - rarely needed
+
+    known = {name.lower(): name for name in sorted({*declared, *used} - TEMPLATE_WORDS)}
+    near = {name: get_close_matches(name.lower(), known, n=1, cutoff=0.8) for name in unused}
+    return tuple(
+        Notice(
+            code="unused_variable",
+            path=name,
+            message=f"No command or prompt of the settings uses the variable `{name}`; did you "
+            f"mean `{known[match[0]]}`?",
+        )
+        for name, match in near.items()
+        if match
+    )
 
 
 def parse_variable(text: str) -> tuple[str, Value]:

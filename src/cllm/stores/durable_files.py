@@ -15,28 +15,35 @@ from cllm.core.errors import StoreUnavailableError
 
 MAX_FILE_BYTES = 1 << 30
 
-_ADVICE = {
+_REASONS = {
     errno.ENOSPC: "the disk is full; free some space and try again",
     errno.EDQUOT: "your disk quota is used up; free some space and try again",
     errno.EFBIG: "the file would be larger than allowed here; start another conversation",
-    errno.EACCES: "permission denied; choose another folder with --conversations-path",
-    errno.EPERM: "permission denied; choose another folder with --conversations-path",
-    errno.EROFS: "the file system is read-only; choose another folder with --conversations-path",
-    errno.ENOTDIR: "a file is in the way; choose another folder with --conversations-path",
-    errno.EEXIST: "a file is in the way; choose another folder with --conversations-path",
+    errno.EACCES: "permission denied; {advice}",
+    errno.EPERM: "permission denied; {advice}",
+    errno.EROFS: "the file system is read-only; {advice}",
+    errno.ENOTDIR: "a file is in the way; {advice}",
+    errno.EEXIST: "a file is in the way; {advice}",
     errno.ENAMETOOLONG: "its name is too long; choose a shorter one",
     errno.ELOOP: "a symbolic link is in the way; replace it with the file itself",
 }
+
+
+OTHER_FOLDER = "choose another folder with --conversations-path"
+CHECK_FOLDER = "check the folder and its permissions"
+"""Advice for files that are not conversations."""
 
 
 class NotAFileError(OSError):
     """The path is not a regular file of a readable size."""
 
 
-def file_error(error: OSError, path: Path, *, action: str) -> StoreUnavailableError:
-    default = f"{error.strerror or error}; check the folder, or choose another one with "
-    advice = _ADVICE.get(error.errno or 0, default + "--conversations-path")
-    return StoreUnavailableError(f"Cannot {action} {path}: {advice}.", path=str(path))
+def file_error(
+    error: OSError, path: Path, *, action: str, advice: str = OTHER_FOLDER
+) -> StoreUnavailableError:
+    reason = _REASONS.get(error.errno or 0, "{error}; {advice}")
+    text = reason.format(error=error.strerror or error, advice=advice)
+    return StoreUnavailableError(f"Cannot {action} {path}: {text}.", path=str(path))
 
 
 def read_file(path: Path) -> tuple[bytes, float]:
@@ -56,8 +63,8 @@ def read_file(path: Path) -> tuple[bytes, float]:
     return b"".join(pieces), status.st_mtime
 
 
-def write_file(folder: Path, name: str, data: bytes) -> None:
-    """Replace the file. The caller holds its lock."""
+def write_file(folder: Path, name: str, data: bytes, *, advice: str = OTHER_FOLDER) -> None:
+    """Replace the file. The caller holds its lock. `advice` is part of the error."""
     path = folder / name
     temporary = temporary_path(folder, name)
     try:
@@ -75,7 +82,7 @@ def write_file(folder: Path, name: str, data: bytes) -> None:
             raise
         fsync_folder(folder)
     except OSError as error:
-        raise file_error(error, path, action="write") from error
+        raise file_error(error, path, action="write", advice=advice) from error
 
 
 def remove_file(folder: Path, name: str) -> None:
@@ -90,11 +97,11 @@ def remove_file(folder: Path, name: str) -> None:
         raise file_error(error, path, action="delete") from error
 
 
-def make_folder(path: Path) -> None:
+def make_folder(path: Path, *, advice: str = OTHER_FOLDER) -> None:
     try:
         _make_folder(path.absolute())
     except OSError as error:
-        raise file_error(error, path, action="create the folder") from error
+        raise file_error(error, path, action="create the folder", advice=advice) from error
 
 
 def _make_folder(path: Path) -> None:

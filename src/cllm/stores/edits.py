@@ -3,22 +3,18 @@
 A finished turn that leaves the default path becomes a variant. No I/O, no clock.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import islice, takewhile
-from typing import Literal
 
 import msgspec
 
 from cllm.core.conversation import (
     INTERRUPTION,
-    LOCAL_OWNER,
     MAX_TITLE_MESSAGES,
     Branch,
     StandingSummary,
     StoredConversation,
-    Summary,
     Turn,
     TurnFailure,
     WindowRecord,
@@ -32,14 +28,10 @@ from cllm.core.errors import (
     UsageError,
 )
 from cllm.core.message import plain_message
-from cllm.core.ports import Changes, Clock, Lease, NewConversation, Opening, Tail, TurnStart
-from cllm.stores.views import build_summary
+from cllm.core.ports import Changes, Lease, NewConversation, Opening, TurnStart
 
-Change = Callable[[StoredConversation], StoredConversation]
 EventsOf = Callable[[str], Sequence[bytes]]
 """The stream events of a turn, by its id."""
-ReadScope = int | Literal["head", "whole"]
-"""What an edit reads: no turns, everything, or the turns from that message on without messages."""
 replace = msgspec.structs.replace
 
 
@@ -435,15 +427,13 @@ def with_changes(
     elif changes.archived is False:
         archived_at = None
     changed = _with_window_changes(conversation, changes)
-    if _changes_window_only(changes):
-        return changed
     return replace(
         changed,
         title=title,
         model=model,
         metadata=metadata,
         archived_at=archived_at,
-        updated_at=now,
+        updated_at=changed.updated_at if _keeps_time(changes) else now,
     )
 
 
@@ -477,69 +467,9 @@ def _without_predecessors(summary: StandingSummary | None) -> StandingSummary | 
     return None if summary is None else replace(summary, before=None)
 
 
-def _changes_window_only(changes: Changes) -> bool:
-    """Whether only pins and summary change, which keeps `updated_at`."""
+def _keeps_time(changes: Changes) -> bool:
+    """Whether only the archive state, pins or summary change, which keeps `updated_at`."""
     unset = msgspec.UNSET
-    others = (changes.title, changes.model, changes.metadata, changes.archived)
-    changes_window = changes.pins is not unset or changes.summary is not unset
-    return changes_window and all(value is unset for value in others)
-
-
-class EditingStore(ABC):
-    """Implements the edits of a store by its `_edit` and its clock."""
-
-    _clock: Clock
-
-    @abstractmethod
-    async def load(
-        self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
-    ) -> StoredConversation: ...
-
-    @abstractmethod
-    async def _edit(
-        self, ref: str, owner: str, change: Change, *, reads: ReadScope
-    ) -> StoredConversation:
-        """Apply a change to a conversation without a running turn and save it atomically.
-
-        `change` gets at least the turns of `reads`.
-        """
-
-    async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
-        def change(conversation: StoredConversation) -> StoredConversation:
-            return with_changes(conversation, changes, now=self._clock())
-
-        return build_summary(await self._edit(ref, owner, change, reads="head"))
-
-    async def capture(
-        self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
-    ) -> StoredConversation | None:
-        def change(conversation: StoredConversation) -> StoredConversation:
-            return with_captured_prompt(conversation, opening)
-
-        if not is_old(await self.load(ref, owner=owner)):
-            return None
-        captured = await self._edit(ref, owner, change, reads="whole")
-        return captured if captured.system_record == opening.system_record else None
-
-    async def delete_from(
-        self,
-        ref: str,
-        sequence: int,
-        *,
-        owner: str = LOCAL_OWNER,
-        unchanged: StoredConversation | None = None,
-    ) -> None:
-        def change(conversation: StoredConversation) -> StoredConversation:
-            if unchanged is not None:
-                check_unchanged(conversation, unchanged)
-            return truncate_from(conversation, sequence, now=self._clock())
-
-        await self._edit(ref, owner, change, reads=sequence)
-
-    async def choose_variant(
-        self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
-    ) -> StoredConversation:
-        def change(conversation: StoredConversation) -> StoredConversation:
-            return with_chosen_variant(conversation, turn_id, now=self._clock())
-
-        return await self._edit(ref, owner, change, reads="whole")
+    is_kept = any(value is not unset for value in (changes.archived, changes.pins, changes.summary))
+    others = (changes.title, changes.model, changes.metadata)
+    return is_kept and all(value is unset for value in others)

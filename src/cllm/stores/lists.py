@@ -23,7 +23,7 @@ from cllm.core.ports import (
     UsageBy,
     UsageSum,
 )
-from cllm.stores.overviews import build_overview, is_listed
+from cllm.stores.overviews import build_overview, is_listed, lower_ascii
 from cllm.stores.pagination import build_page, matches_filter
 from cllm.stores.search import (
     MAX_RANKED,
@@ -37,6 +37,7 @@ from cllm.stores.search import (
 from cllm.stores.usage import list_calls, sum_usage
 
 T = TypeVar("T")
+IsSelected = Callable[[StoredConversation], bool]
 
 
 class NewestMatches(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +86,7 @@ class ScannedLists(ABC):
         model: str | None = None,
         since: datetime | None = None,
         origin: Origin | None = None,
+        title: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
         offset: int = 0,
@@ -92,7 +94,13 @@ class ScannedLists(ABC):
         summaries, notices = await self._summaries(owner)
         return build_page(
             self._select(
-                summaries, source=source, side=side, model=model, since=since, origin=origin
+                summaries,
+                source=source,
+                side=side,
+                model=model,
+                since=since,
+                origin=origin,
+                title=title,
             ),
             archive_filter=archive_filter,
             limit=limit,
@@ -111,10 +119,17 @@ class ScannedLists(ABC):
         model: str | None = None,
         since: datetime | None = None,
         origin: Origin | None = None,
+        title: str | None = None,
     ) -> int:
         summaries, _ = await self._summaries(owner)
         listed = self._select(
-            summaries, source=source, side=side, model=model, since=since, origin=origin
+            summaries,
+            source=source,
+            side=side,
+            model=model,
+            since=since,
+            origin=origin,
+            title=title,
         )
         return sum(matches_filter(summary, archive_filter) for summary in listed)
 
@@ -133,20 +148,33 @@ class ScannedLists(ABC):
         *,
         owner: str = LOCAL_OWNER,
         archive_filter: ArchiveFilter = "active",
+        model: str | None = None,
+        since: datetime | None = None,
+        origin: Origin | None = None,
         limit: int = 20,
         offset: int = 0,
     ) -> Hits:
         words = parse_query(query)
-        newest = await self._find_newest(words, owner, archive_filter)
+
+        def is_selected(conversation: StoredConversation) -> bool:
+            return matches_filter(conversation, archive_filter) and is_listed(
+                conversation,
+                model=model,
+                since=since,
+                origin=origin,
+                unnamed=self._unnamed_origin,
+            )
+
+        newest = await self._find_newest(words, owner, is_selected)
         hits = build_ranked_hits(newest.matches, words, limit=limit, offset=offset)
         more = hits.more or newest.more
         return msgspec.structs.replace(hits, more=more, notices=newest.notices)
 
     async def _find_newest(
-        self, words: Sequence[SearchTerm], owner: str, archive_filter: ArchiveFilter
+        self, words: Sequence[SearchTerm], owner: str, is_selected: IsSelected
     ) -> NewestMatches:
         def find(conversations: Iterable[StoredConversation]) -> list[SearchMatch]:
-            matching = (each for each in conversations if matches_filter(each, archive_filter))
+            matching = filter(is_selected, conversations)
             matches = (match for each in matching for match in find_matches(each, words))
             return sort_newest(matches)[: MAX_RANKED + 1]
 
@@ -176,12 +204,14 @@ class ScannedLists(ABC):
         model: str | None,
         since: datetime | None,
         origin: Origin | None,
+        title: str | None,
     ) -> Iterator[Summary]:
         unnamed = self._unnamed_origin
         for summary in summaries:
             if (
                 source in (None, summary.source)
                 and (side or not summary.is_side)
+                and (title is None or lower_ascii(title) in lower_ascii(summary.title or ""))
                 and is_listed(summary, model=model, since=since, origin=origin, unnamed=unnamed)
             ):
                 yield summary

@@ -46,7 +46,7 @@ from cllm.core.ports import (
     TurnStart,
 )
 from cllm.stores import edits
-from cllm.stores.edits import Change, EditingStore, ReadScope
+from cllm.stores.editing_store import Change, EditingStore, ReadScope
 from cllm.stores.leases import LEASE_SECONDS, is_lease_valid, lease_expiry, poll_sync
 from cllm.stores.lists import ScannedLists
 from cllm.stores.memory_paths import MemoryPathIndex, TrackedConversations

@@ -26,7 +26,7 @@ def find_origin(source: str | None, unnamed: Origin) -> Origin:
 
 
 def is_listed(
-    summary: Summary,
+    summary: Summary | StoredConversation,
     *,
     model: str | None,
     since: datetime | None,

@@ -15,6 +15,26 @@ if TYPE_CHECKING:
     from cllm.stores.json.store import Offload
 
 
+def normalize_url(url: str) -> str:
+    """The URL of a file or folder with the home folder in place of `~`; others are unchanged."""
+    scheme, _, location = url.partition(":")
+    if scheme not in PATH_SCHEMES:
+        return url
+    if location.startswith("//") and location[2:3] not in ("", "/"):
+        raise SettingsError(
+            f"the store URL '{url}' has a host; write {scheme}:PATH, for example {scheme}:cats or "
+            f"{scheme}:/home/ann/cats."
+        )
+    if not location.startswith("~"):
+        return url
+    try:
+        return f"{scheme}:{Path(location).expanduser()}"
+    except RuntimeError as error:
+        raise SettingsError(
+            f"the home folder in the store URL '{url}' is unknown; write an absolute path."
+        ) from error
+
+
 def _open_json(
     folder: str, clock: Clock, cache: Path | None, offload: "Offload | None" = None
 ) -> Store:
@@ -64,7 +84,7 @@ def open_store(url: str, *, clock: Clock, cache: Path | None = None) -> Store:
 
     `cache`: the folder for the index of conversation files; None: the index is in memory.
     """
-    scheme, colon, location = url.partition(":")
+    scheme, colon, location = normalize_url(url).partition(":")
     opener = SCHEMES.get(SCHEME_ALIASES.get(scheme, scheme))
     if not colon or opener is None:
         *others, last = (f"{name}:" for name in SCHEMES)
@@ -90,7 +110,7 @@ def open_file_store(url: str, *, clock: Clock, cache: Path | None, offload: "Off
 
 def check_store_exists(url: str) -> None:
     """Raise StoreUnavailableError for a missing SQLite file, which a read would create."""
-    scheme, _, location = url.partition(":")
+    scheme, _, location = normalize_url(url).partition(":")
     if scheme == "sqlite" and not Path(location.partition("?")[0]).exists():
         path = store_location(url).partition("?")[0]
         raise StoreUnavailableError(f"{path} does not exist; check the store URL.", path=path)
@@ -102,7 +122,8 @@ def redact_password(url: str) -> str:
     credentials, at, host = rest.rpartition("@")
     if not separator or not at:
         return url
-    return f"{scheme}://{credentials.partition(':')[0]}:***@{host}"
+    user, colon, _ = credentials.partition(":")
+    return f"{scheme}://{user}:***@{host}" if colon else url
 
 
 def store_location(url: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from cllm.core.message import Message
-from cllm.core.ports import NewConversation, Store
+from cllm.core.ports import Changes, NewConversation, Store
 from cllm.testing.store_harness import StoreSuite, answered, failed, say, say_again, start
 
 
@@ -42,6 +42,15 @@ class ListContract(StoreSuite):
         await store.create(NewConversation(id="unnamed"))
         lists = [await self._list(store, origin=one) for one in ("shell", "chat", "client")]
         assert sum("unnamed" in ids for ids in lists) == 1
+
+    async def test_lists_select_a_title_by_a_part_of_it(self, store: Store) -> None:
+        for name, title in (("a", "My Cats"), ("b", "About catsuits"), ("c", None)):
+            await store.create(NewConversation(id=name))
+            if title is not None:
+                await store.update(name, Changes(title=title))
+        assert sorted(await self._list(store, title="cats")) == ["a", "b"]
+        assert await self._list(store, title="my cats") == ["a"]
+        assert await self._list(store, title="%") == []
 
     async def test_filters_are_combined_and_continue_at_the_cursor(self, store: Store) -> None:
         for number in range(6):

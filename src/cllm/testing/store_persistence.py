@@ -222,6 +222,18 @@ class PersistenceContract(StoreSuite):
         assert (await store.update("archived", Changes(archived=False))).archived_at is None
         assert await list_ids() == {"active", "archived"}
 
+    async def test_archiving_does_not_change_the_time_of_the_last_update(
+        self, store: Store
+    ) -> None:
+        for name in ("demo", "newer"):
+            await store.create(NewConversation(id=name))
+        before = (await store.summary("demo")).updated_at
+        for archived in (True, False):
+            assert (await store.update("demo", Changes(archived=archived))).updated_at == before
+        assert [item.id for item in (await store.list_conversations()).items] == ["newer", "demo"]
+        renamed = await store.update("demo", Changes(archived=True, title="New"))
+        assert renamed.updated_at > before
+
     async def test_archiving_twice_keeps_the_first_time(self, store: Store) -> None:
         await store.create(NewConversation(id="demo"))
         first = await store.update("demo", Changes(archived=True))

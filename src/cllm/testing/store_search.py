@@ -2,6 +2,7 @@
 
 import sys
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -166,6 +167,27 @@ class SearchContract(StoreSuite):
         assert (await store.search("apple")).total == 0
         assert (await store.search("apple", archive_filter="archived")).total == 2
         assert (await store.search("apple", archive_filter="all")).total == 2
+
+    async def test_a_search_filters_conversations_as_a_list_does(self, store: Store) -> None:
+        for name, source in (("a", "shell"), ("b", "chat"), ("c", "chat")):
+            new = NewConversation(id=name, model=f"openai/GPT-{name}", source=source)
+            lease = await store.begin_turn(name, start(f"t-{name}", "apple"), create=new)
+            await store.finish_turn(lease, answered(lease))
+        updated_at = (await store.summary("b")).updated_at
+        cases: list[tuple[dict[str, Any], list[str]]] = [
+            ({}, ["a", "b", "c"]),
+            ({"model": "gpt-b"}, ["b"]),
+            ({"since": updated_at}, ["b", "c"]),
+            ({"origin": "chat"}, ["b", "c"]),
+            ({"origin": "chat", "model": "-c", "since": updated_at}, ["c"]),
+            ({"model": "nobody"}, []),
+        ]
+        for options, found in cases:
+            hits = await store.search("apple", **options)
+            assert sorted(hit.conversation for hit in hits.items) == found
+            assert hits.total == len(found)
+            rest = await store.search("apple", **options, offset=1)
+            assert len(rest.items) == max(len(found) - 1, 0)
 
     async def test_a_search_finds_branches(self, store: Store) -> None:
         await say(store, "demo", "t1", "apple")

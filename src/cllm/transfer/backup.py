@@ -13,7 +13,7 @@ from typing import BinaryIO, Literal, cast
 
 import msgspec
 
-from cllm.core.conversation import StoredConversation, is_valid_id
+from cllm.core.conversation import LOCAL_OWNER, StoredConversation, is_valid_id
 from cllm.core.errors import BrokenConversationError, UsageError
 from cllm.core.ports.snapshot import ServerRow, StoredFile
 from cllm.stores.edits import mark_interrupted
@@ -44,6 +44,10 @@ class BackupEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     sha256: str
     source: EntrySource | None = None
     modified_at: datetime | None = None
+
+    @property
+    def needs_database(self) -> bool:
+        return self.source == "database" or self.owner != LOCAL_OWNER
 
 
 class RowsEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +99,13 @@ class BackupFile:
         names += (entry.file for entry in self.manifest.server_rows)
         if len(names) > MAX_ENTRIES or len(set(names)) != len(names):
             raise UsageError(f"The manifest of {path} is damaged; {ADVICE}.")
+
+    @property
+    def needs_database(self) -> bool:
+        """Whether a part comes from a database, or belongs to an owner that files do not have."""
+        return bool(self.manifest.server_rows) or any(
+            entry.needs_database for entry in self.manifest.conversations
+        )
 
     def _read(self, name: str, size: int) -> bytes:
         if not 0 <= size <= MAX_OBJECT_BYTES:

@@ -42,6 +42,14 @@ UNSTABLE = (
 )
 
 
+class BackupResult(msgspec.Struct, frozen=True, kw_only=True):
+    """`counts`: the conversations of each store; `problems`: what could not be read."""
+
+    manifest: BackupManifest
+    counts: tuple[int, ...]
+    problems: tuple[str, ...]
+
+
 async def write_backup(
     store: Store,
     file: BinaryIO,
@@ -49,12 +57,14 @@ async def write_backup(
     now: datetime,
     version: str,
     on_item: Callable[[], object] = lambda: None,
-) -> tuple[BackupManifest, list[str]]:
-    """Write all conversations of all owners; return the manifest and what could not be read."""
+) -> BackupResult:
+    """Write all conversations of all owners."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         writer = _BackupWriter(archive, on_item)
         stores = list_stores(store)
+        counts: list[int] = []
         for one in stores:
+            before = len(writer.entries)
             try:
                 await writer.add_store(one)
             except StoreUnavailableError as error:
@@ -62,6 +72,7 @@ async def write_backup(
                 if len(stores) == 1:
                     raise
                 writer.problems.append(str(error))
+            counts.append(len(writer.entries) - before)
         manifest = BackupManifest(
             created_at=now,
             cllm=version,
@@ -70,7 +81,7 @@ async def write_backup(
         )
         encoded = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
         archive.writestr(MANIFEST, encoded + b"\n")
-    return manifest, writer.problems
+    return BackupResult(manifest=manifest, counts=tuple(counts), problems=tuple(writer.problems))
 
 
 class _BackupWriter:

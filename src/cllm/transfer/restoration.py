@@ -63,8 +63,11 @@ async def restore_backup(
 
 def _choose_store(entry: BackupEntry, stores: Sequence[Store]) -> Store:
     """Return the store of the kind that the conversation comes from, or the first one."""
-    kind = FileStore if entry.source == "files" else SnapshotStore
-    return next((one for one in stores if entry.source and isinstance(one, kind)), stores[0])
+    if entry.needs_database:
+        return next((one for one in stores if isinstance(one, SnapshotStore)), stores[0])
+    if entry.source == "files":
+        return next((one for one in stores if isinstance(one, FileStore)), stores[0])
+    return stores[0]
 
 
 async def _add_file(

@@ -32,20 +32,26 @@ from cllm.wire.path_digest import digest_turns
 
 
 class StoreCheck:
-    """Checks a store; `count` is the number of conversations, `problems` one line for each.
+    """Checks a store; `counts` are the conversations of each of its stores.
 
-    A database is read at one moment, so that turns that run meanwhile are no problems.
+    `problems` has one line for each damaged one. A database is read at one moment, so that turns
+    that run meanwhile are no problems.
     """
 
     def __init__(self, store: Store, *, on_item: Callable[[], object] = lambda: None) -> None:
         self._store = store
         self._on_item = on_item
-        self.count = 0
+        self.counts: list[int] = []
         self.messages = 0
         self.problems: list[str] = []
 
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
     async def run(self) -> None:
         for store in list_stores(self._store):
+            self.counts.append(0)
             if isinstance(store, FileStore):
                 await self._check_files(store)
             elif isinstance(store, SnapshotStore):
@@ -95,7 +101,7 @@ class StoreCheck:
     async def _check_conversations(self, store: Store) -> None:
         for owner in await store.list_owners():
             summaries, notices = await list_summaries(store, owner=owner)
-            self.count += len(notices)
+            self.counts[-1] += len(notices)
             self.problems += (notice.message for notice in notices)
             async for summary, loaded in load_all(store, summaries, owner=owner):
                 if isinstance(loaded, StoredConversation):
@@ -107,7 +113,7 @@ class StoreCheck:
         self, ref: str, conversation: StoredConversation | None, reasons: Sequence[str]
     ) -> None:
         self._on_item()
-        self.count += 1
+        self.counts[-1] += 1
         self.messages += 0 if conversation is None else conversation.message_count
         if reasons:
             self.problems.append(f"{ref}: {'; '.join(reasons)}.")

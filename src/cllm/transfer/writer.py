@@ -32,6 +32,8 @@ TOO_DEEP = "it is nested too deeply"
 DIFFERS = "another conversation with this ID exists"
 NO_MESSAGES = "it has no messages"
 replace = msgspec.structs.replace
+MessagePaths = dict[Message, "MessagePaths"]
+"""Messages, each with those that follow it."""
 
 
 class ImportWriter:
@@ -207,13 +209,19 @@ def count_own_messages(conversation: StoredConversation) -> int:
     """Count the messages that are not copies of messages of the parent or of another variant."""
     parent = conversation.parent
     copied = parent.sequence if parent is not None and parent.kind == "branch" else 0
-    count = len(path_messages(conversation.turns)) - copied
-    by_place = {turn.place: turn for turn in conversation.turns}
-    for variant in conversation.variants:
-        turn = by_place.get(variant.place)
-        shared = 0 if turn is None else count_shared(turn.messages, variant.messages)
-        count += len(variant.messages) - shared
-    return max(0, count)
+    slots: dict[str, MessagePaths] = {}
+    turns = (*conversation.turns, *conversation.variants)
+    count = sum(_add_path(slots.setdefault(turn.place, {}), turn.messages) for turn in turns)
+    return max(0, count - copied)
+
+
+def _add_path(paths: MessagePaths, messages: Sequence[Message]) -> int:
+    """Add messages to the paths of a slot, and return how many of them are new."""
+    count = 0
+    for message in messages:
+        count += message not in paths
+        paths = paths.setdefault(message, {})
+    return count
 
 
 def replace_last_turn(

@@ -60,6 +60,34 @@ def test_archiving_can_be_undone(server: Server, page: Page, conversation: str):
     assert read(server, conversation)["archived_at"] is None
 
 
+def test_an_undone_archive_leaves_the_conversation_at_its_place(
+    server: Server, page: Page, conversation: str
+):
+    for number in range(2):
+        server.complete(("user", f"Newer {number}"), conversation="")
+    page.goto("/")
+    ids = "rows => rows.map((row) => row.dataset.id)"
+    rows = page.locator("#rows .row")
+    headings = page.locator("#rows .day")
+    before, days = rows.evaluate_all(ids), headings.all_text_contents()
+    assert before[2] == conversation
+    other = page.context.new_page()
+    other.goto("/")
+    expect(other.locator("body")).to_have_attribute("data-feed", "ready")
+
+    rows.nth(2).focus()
+    page.keyboard.press("a")
+    for view in (page, other):
+        expect(view.locator(f".row[data-id='{conversation}']")).to_have_count(0)
+    page.locator(".toast").get_by_role("button", name="Undo").click()
+
+    for view in (page, other):
+        expect(view.locator(f".row[data-id='{conversation}']")).to_be_visible()
+        assert view.locator("#rows .row").evaluate_all(ids) == before
+    assert headings.all_text_contents() == days
+    other.close()
+
+
 def test_only_an_archived_conversation_can_be_deleted_permanently(
     server: Server, page: Page, conversation: str
 ):
@@ -117,5 +145,6 @@ def test_an_error_is_shown_in_the_server_s_words(
     page.get_by_label("Title", exact=True).fill("Too late")
     page.keyboard.press("Enter")
     message = server("GET", f"/v1/conversations/{conversation}").error["message"]
-    expect(page.locator(".toast.error")).to_contain_text(message)
+    # The feed can report the deletion too.
+    expect(page.locator(".toast.error").first).to_contain_text(message)
     expect(page.locator("#title")).to_have_text("Tell me about owls.")

@@ -428,6 +428,29 @@ class TestFaults:
         await expect_error(make(api_key=key), errors.AuthenticationError, OPENAI)
         assert server.requests == []
 
+    @pytest.mark.parametrize(
+        ("model", "variable"),
+        [
+            (OPENAI, "OPENAI_API_KEY"),
+            (ANTHROPIC, "ANTHROPIC_API_KEY"),
+            ("gemini/gemini-pro", "GEMINI_API_KEY"),
+            ("azure/gpt", "AZURE_API_KEY"),
+            ("groq/llama", "GROQ_API_KEY"),
+        ],
+    )
+    async def test_a_missing_key_is_named(self, server, make, monkeypatch, model, variable):
+        for name in (variable, "ANTHROPIC_AUTH_TOKEN", "GOOGLE_API_KEY", "OPENAI_ADMIN_KEY"):
+            monkeypatch.delenv(name, raising=False)
+        # Groq gets a request without a key.
+        server.queue_error(401, "Unauthorized.")
+
+        with pytest.raises(errors.MissingKeyError) as caught:
+            await ask(make(model, api_key=None), model)
+
+        assert variable in caught.value.variable
+        assert str(caught.value).startswith("Provider 'litellm' needs an API key: ")
+        assert "/" not in str(caught.value)
+
     async def test_the_error_of_an_earlier_attempt_is_not_the_cause(self, make):
         unreachable = make(api_base=f"http://127.0.0.1:{closed_port()}/v1")
         try:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -29,10 +30,7 @@ def provider() -> Iterator[FakeProvider]:
         yield running
 
 
-@pytest.fixture
-async def server(
-    tmp_path: Path, store_url: str, provider: FakeProvider
-) -> AsyncIterator[ServerApp]:
+def settings_of(provider: FakeProvider, **server: Any) -> str:
     row = {"api_key": "x", "num_retries": 0}
     lab = {**row, "type": "openai", "api": "responses", "api_base": provider.url}
     settings = {
@@ -41,16 +39,29 @@ async def server(
             "chat": {**lab, "api": "chat"},
             "anthropic": {**row, "api_base": provider.root},
         },
-        "server": {"keys": KEYS},
+        "server": {"keys": KEYS, **server},
     }
-    text = msgspec.json.encode(settings).decode()
-    async with open_server_app(tmp_path, text, store=store_url) as running:
+    return msgspec.json.encode(settings).decode()
+
+
+@pytest.fixture
+async def server(
+    tmp_path: Path, store_url: str, provider: FakeProvider
+) -> AsyncIterator[ServerApp]:
+    async with open_server_app(tmp_path, settings_of(provider), store=store_url) as running:
         yield running
 
 
-async def create(server: ServerApp, items: list[Any], *, owner: str = "ann", **fields: Any) -> Any:
+async def create(
+    server: ServerApp,
+    items: list[Any],
+    *,
+    owner: str = "ann",
+    headers: dict[str, str] | None = None,
+    **fields: Any,
+) -> Any:
     body = {"model": OPENAI, "input": items, **fields}
-    headers = {"Authorization": f"Bearer sk-{owner}-0123456789"}
+    headers = {"Authorization": f"Bearer sk-{owner}-0123456789", **(headers or {})}
     response = await server("POST", PATH, json=body, headers=headers)
     if fields.get("stream"):
         last = response.text.rpartition("data: ")[2]
@@ -146,6 +157,103 @@ async def test_ids_of_input_items_are_not_sent(server: ServerApp, provider: Fake
         "message",
     ]
     assert read_ids(sent) == ["fc_1_0", "msg_2"]
+
+
+@pytest.mark.parametrize("way", ["reference", "value", "header"])
+async def test_an_item_id_identifies_the_conversation_of_a_repeated_program(
+    server: ServerApp, provider: FakeProvider, way: str
+) -> None:
+    await run_program_three_times(server, way=way)
+
+
+async def test_an_item_id_identifies_the_conversation_of_a_recorded_program(
+    tmp_path: Path, store_url: str, provider: FakeProvider
+) -> None:
+    settings = settings_of(provider, record="auto")
+    async with open_server_app(tmp_path, settings, store=store_url) as server:
+        await run_program_three_times(server, store=False)
+
+
+async def run_program_three_times(server: ServerApp, *, way: str = "value", **fields: Any) -> None:
+    """Each run has the same texts, and its own conversation."""
+    question = {"role": "user", "content": "And now?"}
+    headers = {"X-Conversation-ID": "auto"} if way == "header" else {}
+    conversations: list[str] = []
+    for _ in range(3):
+        first = await create(server, [USER], model=CHAT, **fields)
+        items = refer(first) if way == "reference" else first["output"]
+        history = [USER, *items, question]
+        second = await create(server, history, model=CHAT, headers=headers, **fields)
+        assert second["id"][5:37] == first["id"][5:37]
+        conversations.append(second["id"][5:37])
+
+    assert len(set(conversations)) == 3
+    for one in conversations:
+        stored = await server.load(f"{UUID(one)}", owner="ann")
+        assert [message.role for message in stored.messages] == ["user", "assistant"] * 2
+        assert not stored.variants
+
+
+async def test_an_item_id_of_an_unknown_conversation_is_ignored(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    """The conversation of another owner, an archived one, and one that does not exist."""
+    item = {"type": "message", "role": "assistant", "content": "Blue."}
+    first = await create(server, [USER], owner="ann")
+    archived = await create(server, [USER], owner="bob")
+    bob = {"Authorization": "Bearer sk-bob-0123456789"}
+    path = f"/v1/conversations/{UUID(archived['id'][5:37])}"
+    assert (await server("DELETE", path, headers=bob)).status_code == 204
+    foreign = [one["output"][0]["id"] for one in (first, archived)]
+    unknown = [foreign[0].replace(foreign[0].split("_")[1], "0" * 64), "msg_1", f"msg_{'a' * 70}"]
+
+    found: set[str] = set()
+    for item_id in (*foreign, *unknown):
+        asked = {"role": "user", "content": f"Question {len(found)}"}
+        history = [asked, {**item, "id": item_id}, USER]
+        response = await create(server, history, owner="bob")
+        assert response["status"] == "completed"
+        found.add(response["id"][5:37])
+
+    assert len(found) == 5, "each starts a conversation"
+    assert not found & {first["id"][5:37], archived["id"][5:37]}
+
+
+async def test_an_item_in_another_history_does_not_select_its_conversation(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    first = await create(server, [USER])
+
+    other = {"role": "user", "content": "Another question."}
+    second = await create(server, [other, *first["output"], USER])
+
+    assert second["id"][5:37] != first["id"][5:37]
+    stored = await server.load(f"{UUID(second['id'][5:37])}", owner="ann")
+    assert stored.parent is None
+
+
+@pytest.mark.parametrize("item_id", [None, 1, {}, [], "", "\x00", "x" * 100_000, "msg_" * 50_000])
+async def test_an_invalid_reference_is_a_short_error(
+    server: ServerApp, provider: FakeProvider, item_id: Any
+) -> None:
+    requests = len(provider.requests)
+
+    error = (await create(server, [USER, {"type": "item_reference", "id": item_id}]))["error"]
+
+    assert error["code"] == "item_not_found"
+    assert error["param"] == "input"
+    assert len(error["message"]) < 200
+    assert len(provider.requests) == requests
+
+
+async def test_a_reference_may_lack_its_type(server: ServerApp, provider: FakeProvider) -> None:
+    first = await create(server, [USER])
+
+    for kind in ({}, {"type": None}):
+        reference = {"id": first["output"][0]["id"], **kind}
+        second = await create(server, [USER, reference, {"role": "user", "content": "More."}])
+        assert second["status"] == "completed"
+        assert provider.requests[-1].json["input"][1]["role"] == "assistant"
 
 
 async def test_an_item_of_another_owner_is_unknown(

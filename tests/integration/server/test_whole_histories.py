@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.fake_provider import FakeProvider
+from tests.fake_provider import FakeProvider, ToolCall
 from tests.server_app import ServerApp, open_server_app
 from tests.store_gates import block_method, wait_for_background
 
@@ -155,6 +155,52 @@ async def test_new_input_that_repeats_the_last_reply_stores_it_once(
         "first",
         "two",
     ]
+
+
+CALL = ToolCall(id="call_1", name="read", arguments="{}")
+
+
+async def run_tools(server: ServerApp, provider: FakeProvider, text: str, **headers: str) -> Any:
+    """Send the messages of one turn each time, as helpers of the SDKs do."""
+    messages = [user(text)]
+    provider.queue_reply(tool_calls=(CALL,), finish="tool_calls")
+    provider.queue_reply(tool_calls=(CALL,), finish="tool_calls")
+    for _ in range(2):
+        response = await send(server, messages, **headers)
+        messages.append(response.json()["choices"][0]["message"])
+        messages.append({"role": "tool", "tool_call_id": "call_1", "content": "text"})
+    return await send(server, messages, **headers)
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+async def test_the_messages_of_the_last_turn_are_no_whole_history(
+    server: ServerApp, provider: FakeProvider, is_named: bool
+) -> None:
+    """The turns have the same texts and calls, also as the first one."""
+    conversation = "tools" if is_named else await server.create_conversation()
+    turn = ["user", "assistant", "tool", "assistant", "tool", "assistant"]
+    for count in range(3):
+        response = await run_tools(server, provider, "read it", X_Conversation_ID=conversation)
+
+        assert notice_codes(response) == ([] if count else ["history_recognised"])
+        sent = [one["role"] for one in provider.requests[-1].json["messages"]]
+        assert sent == [*turn * count, *turn[:-1]]
+        detail = await server.get(f"{LIST}/{conversation}?variants=true")
+        assert [one["role"] for one in detail["messages"]] == turn * (count + 1)
+        assert not detail["variants"]
+    assert (await server.get(LIST))["total"] == 1
+
+
+async def test_append_takes_the_messages_of_the_last_turn_as_new_ones(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    conversation = await server.create_conversation()
+    provider.queue_reply("first")
+    for text in ("zero", "one"):
+        await send(server, [user(text)], X_Conversation_ID=conversation)
+    messages = [user("one"), reply("echo: one"), reply("more")]
+    await send(server, messages, X_Conversation_ID=conversation, X_CLLM_History="append")
+    assert len(await texts_of(server, conversation)) == 8
 
 
 async def test_full_takes_one_message_as_the_whole_history(
@@ -348,7 +394,8 @@ async def test_a_reply_does_not_wait_for_a_store_that_hangs_at_its_end(
     limit_end(monkeypatch)
     gate = block_method(monkeypatch, recording.state.store, name)
     history = [user("one"), reply("echo: one"), user("two")]
-    response = await send(recording, history, {"model": "openai/gpt-other", "stream": stream})
+    body = {"model": "openai/gpt-other", "stream": stream}
+    response = await send(recording, history, body, X_CLLM_Switch_Model="true")
     assert response.status_code == 200
     assert recording.state.turns.background
     assert 'not_recorded_total{reason="StoreUnavailableError"} 1' in await metrics_of(recording)

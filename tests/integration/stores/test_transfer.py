@@ -138,8 +138,8 @@ def test_a_backup_is_restored_completely_and_verified(
             await source.count_call(*calls, *calls)
         rows = await list_rows(source)
         file = io.BytesIO()
-        manifest, problems = await write_backup(source, file, now=now(), version="1")
-        assert (len(manifest.conversations), manifest.row_count, problems) == (2, len(rows), [])
+        result = await write_backup(source, file, now=now(), version="1")
+        assert (result.counts, result.manifest.row_count, result.problems) == ((2,), len(rows), ())
         await source.close()
         for scheme in ("json", "sqlite", "postgresql"):
             target = open_kind(scheme, 1)

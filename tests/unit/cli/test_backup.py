@@ -20,7 +20,9 @@ def test_a_backup_is_one_private_file(home: Path, capsys: pytest.CaptureFixture[
     assert run(["backup", "good.zip"]) == 0
     assert zipfile.is_zipfile(home / "good.zip")
     assert (home / "good.zip").stat().st_mode & 0o777 == 0o600
-    assert capsys.readouterr().out == "Saved 1 conversation with 0 messages to good.zip.\n"
+    folder = home / ".cllm/conversations"
+    result = f"Saved 1 conversation with 0 messages from {folder} to good.zip.\n"
+    assert capsys.readouterr().out == result
 
 
 def test_unreadable_conversations_set_the_exit_code(home: Path) -> None:

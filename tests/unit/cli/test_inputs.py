@@ -7,10 +7,12 @@ import pytest
 
 from cllm.cli.inputs import (
     LazyGroup,
+    OptionError,
     command_line,
     current_environment,
     decode_argument,
     read_system_option,
+    resolve_alias,
     store_options,
 )
 from cllm.core.errors import UsageError
@@ -148,5 +150,30 @@ class TestLazyGroup:
         assert run("inner", "x", "inner")["words"] == ("x", "inner")
 
     def test_an_unknown_name_is_a_usage_error(self, run):
-        with pytest.raises(click.UsageError, match="No such command 'other'"):
+        with pytest.raises(OptionError, match="There is no command 'g other'"):
             run("other")
+
+    def test_an_alias_can_follow_options(self):
+        @click.group(cls=LazyGroup, name="g", rows={"list": (f"{__name__}:inner", "")})
+        @click.option("--store")
+        def group(**_options: object) -> None:
+            """Do nothing."""
+
+        RECEIVED.clear()
+        group.main(["--store", "json:a", "ls", "one"], standalone_mode=False)
+        (received,) = RECEIVED
+        assert received["words"] == ("one",)
+
+
+@pytest.mark.parametrize(
+    ("name", "commands", "resolved"),
+    [
+        ("ls", ["list", "show"], "list"),
+        ("rm", ["delete"], "delete"),
+        ("rm", ["remove"], "remove"),
+        ("rm", ["show"], "rm"),
+        ("show", ["show"], "show"),
+    ],
+)
+def test_an_alias_is_the_command_that_the_group_has(name, commands, resolved):
+    assert resolve_alias(name, commands) == resolved

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from cllm.core.errors import SequenceNotFoundError, UsageError
+from cllm.core.errors import ConversationBusyError, SequenceNotFoundError, UsageError
 from cllm.core.message import Image, Message, Text, plain_message
 from cllm.core.ports import NewConversation, TurnStart
 from cllm.engine.edits import (
@@ -68,6 +68,19 @@ async def test_undo_deletes_the_last_turn_and_returns_its_messages():
 
     assert [message.text for message in deleted] == ["three", "four"]
     assert await texts(store) == ["one", "two"]
+
+
+async def test_undo_does_not_delete_a_turn_that_was_added_meanwhile():
+    store = await open_store((user("one"), reply("two")))
+    loaded = await store.load("cats")
+    lease = await store.begin_turn("cats", TurnStart(id="new", messages=(user("three"),)))
+    messages = (*lease.turn.messages, reply("four"))
+    await store.finish_turn(lease, replace(lease.turn, state="complete", messages=messages))
+
+    with pytest.raises(ConversationBusyError):
+        await delete_last_turn(store, loaded)
+
+    assert await texts(store) == ["one", "two", "three", "four"]
 
 
 async def test_tool_results_belong_to_the_turn_before_them():

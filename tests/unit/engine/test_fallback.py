@@ -117,7 +117,7 @@ async def test_a_broken_stream_is_an_error_and_not_a_complete_reply(engine_with,
     broken = BrokenStreamError("It broke off.", provider="first")
     engine = engine_with(m=ScriptedProvider([[TextDelta(text="Half"), broken]]))
 
-    seen, _ = await events_until(BrokenStreamError, engine.run_turn(ask(visible=True)))
+    seen, _ = await events_until(BrokenStreamError, engine.run_turn(ask()))
 
     assert not any(isinstance(event, TurnEnded | ReplyFinished) for event in seen)
     assert [turn.state for turn in (await store.load("demo")).turns] == ["failed"]

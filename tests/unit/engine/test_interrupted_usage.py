@@ -46,7 +46,7 @@ async def test_a_cancelled_turn_has_the_reported_input_tokens(engine, ask, store
 async def test_a_broken_stream_saves_its_text_and_usage(engine, ask, store):
     provider = ScriptedProvider([[REPORTED, TextDelta(text="Half"), BROKEN]])
     with pytest.raises(BrokenStreamError):
-        async for _ in engine(store, provider).run_turn(ask(visible=True)):
+        async for _ in engine(store, provider).run_turn(ask()):
             pass
 
     (turn,) = (await store.load("demo")).turns

@@ -18,7 +18,7 @@ from cllm.core.errors import (
     StoreUnavailableError,
 )
 from cllm.core.message import Message, plain_message
-from cllm.core.ports import NewConversation, Opening
+from cllm.core.ports import Changes, NewConversation, Opening
 from cllm.core.reply import ReplyEvent, ReplyFinished, TextDelta
 from cllm.engine.request import ClientHistory, TurnEnded
 from cllm.stores.memory import MemoryStore
@@ -319,6 +319,79 @@ async def test_a_recorded_client_keeps_its_own_system_prompt(store: MemoryStore)
     assert client.conversation == "shell"
     assert client.provider.prompts[-1].system is None
     assert client.provider.prompts[-2].system is not None
+
+
+@pytest.mark.parametrize("is_failed", [True, False])
+async def test_the_first_request_is_repeated_after_a_failed_turn(
+    store: MemoryStore, is_failed: bool
+) -> None:
+    """If the second turn has a reply, it starts another conversation."""
+    failure = AuthenticationError("No.", provider="scripted")
+    provider = ScriptedProvider(["answer 1", failure if is_failed else "answer 2", "answer 3"])
+    client = make_client(store, provider=provider)
+    await client.ask("one")
+    first, client.messages = client.conversation, [*client.messages, user("two")]
+    if is_failed:
+        with pytest.raises(AuthenticationError):
+            await client.request()
+    else:
+        await client.request()
+
+    client.messages = client.messages[:1]
+    await client.request()
+
+    assert (client.conversation == first) is is_failed
+    assert (await client.stored_texts())[:2] == ["one", "answer 3"]
+
+
+class TestItemIds:
+    """The request has the ID of an item of one of two conversations with the same messages."""
+
+    async def start_twice(self, store: MemoryStore) -> tuple[HistoryClient, str, str]:
+        """The first conversation has a second turn, the other one has not."""
+        client = make_client(store, provider=ScriptedProvider("same" for _ in range(9)))
+        await client.ask("one")
+        await client.ask("two")
+        first, messages = client.conversation, client.messages[:2]
+        client.messages = []
+        await client.ask("one")
+        assert client.conversation not in (None, first)
+        assert client.messages == messages
+        return client, str(first), str(client.conversation)
+
+    async def test_it_selects_the_conversation(self, store: MemoryStore) -> None:
+        client, _, second = await self.start_twice(store)
+        client.history = ClientHistory(client="test", item_conversation=second)
+
+        await client.ask("two")
+
+        assert client.conversation == second
+        assert await client.stored_texts() == ["one", "same", "two", "same"]
+
+    async def test_a_branch_of_the_conversation_is_found(self, store: MemoryStore) -> None:
+        client, _, second = await self.start_twice(store)
+        await store.branch(second, NewConversation(id="branch"))
+        branched = client.fork(ClientHistory(conversation="branch"))
+        await branched.ask("two")
+        client.messages = list(branched.messages)
+        client.history = ClientHistory(client="test", item_conversation=second)
+
+        await client.ask("three")
+
+        assert client.conversation == "branch"
+
+    @pytest.mark.parametrize("ref", ["unknown", "archived", "other"])
+    async def test_without_a_match_the_messages_decide(self, store: MemoryStore, ref: str) -> None:
+        client, first, _ = await self.start_twice(store)
+        for name in ("archived", "other"):
+            await store.create(NewConversation(id=name))
+        await store.update("archived", Changes(archived=True))
+        client.history = ClientHistory(client="test", item_conversation=ref)
+
+        await client.ask("two")
+
+        assert client.conversation == first
+        assert (await client.stored()).variants
 
 
 async def test_an_owner_does_not_join_a_conversation_of_another(store: MemoryStore) -> None:

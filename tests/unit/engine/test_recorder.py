@@ -14,6 +14,7 @@ from cllm.core.conversation import Turn
 from cllm.core.errors import (
     BrokenStreamError,
     CllmError,
+    ReplySchemaError,
     StaleLeaseError,
     StoreUnavailableError,
 )
@@ -49,6 +50,7 @@ ATTEMPT = Attempt(
 )
 REPLY = ReplyFinished(message=plain_message("assistant", "Hi there"), stop_reason="end")
 BROKEN = BrokenStreamError("The stream broke.", provider="scripted")
+REJECTED = ReplySchemaError("It is no object.", place="$")
 
 
 class HalfWay(JsonFileStore):
@@ -89,8 +91,8 @@ class Renewing(MemoryStore):
         return await super().renew_lease(lease)
 
 
-async def recorder_for(store: Store, clock: Clock, *, visible: bool = True) -> TurnRecorder:
-    start = TurnStart(id="t", messages=(HELLO,), visible=visible)
+async def recorder_for(store: Store, clock: Clock) -> TurnRecorder:
+    start = TurnStart(id="t", messages=(HELLO,))
     lease = await store.begin_turn("demo", start, create=NewConversation(id="demo"))
     keeper = TurnRecorder(store, lease, clock=clock)
     keeper.on_prompt(PROMPT, ATTEMPT)
@@ -141,7 +143,7 @@ async def test_a_turn_cancelled_while_it_is_saved_is_saved(
 
 async def test_a_turn_cancelled_while_it_is_dropped_is_dropped(clock, tmp_path):
     store = HalfWay(str(tmp_path), clock=clock)
-    dropping = asyncio.create_task(end(await recorder_for(store, clock, visible=False), BROKEN))
+    dropping = asyncio.create_task(end(await recorder_for(store, clock), REJECTED))
     await store.reached.wait()
 
     dropping.cancel()

@@ -114,7 +114,7 @@ class TestBeforeATurn:
         requested = len(provider.prompts)
 
         with pytest.raises(WindowTooSmallError):
-            await say(engine(store, provider), ask(LONG * 10, window=summarise, visible=True))
+            await say(engine(store, provider), ask(LONG * 10, window=summarise, saves_unsent=True))
 
         assert len(provider.prompts) == requested
         assert await store.load("demo") == before

@@ -386,7 +386,7 @@ class TestUndoneSummary:
         await talk(provider, 1, first=2, **window)
         await engine(store, provider).undo_summary("demo")
         said = tuple(plain_message("user", f"line {n}") for n in range(4))
-        request = ask(visible=True, **window).with_input(messages=said)
+        request = ask(**window).with_input(messages=said)
 
         await say(engine(store, provider), request)
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.scripted_provider import ScriptedProvider, text_reply_events
 
-from cllm.core.errors import AuthenticationError, ConversationNotFoundError
+from cllm.core.errors import AuthenticationError
 from cllm.core.message import Message, ToolCall
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished, TextDelta, ToolCallDelta, Usage
@@ -179,7 +179,7 @@ async def test_without_cllms_tools_a_tool_call_is_the_reply(engine, ask, store):
     assert [m.role for m in (await store.load("demo")).turns[0].messages] == ["user", "assistant"]
 
 
-async def test_a_failure_in_a_later_round_drops_an_invisible_turn(engine, ask, store):
+async def test_a_failure_in_a_later_round_saves_earlier_rounds(engine, ask, store):
     refused = AuthenticationError("No more.", provider="p", status=401)
     provider = ScriptedProvider([calling("a"), refused])
 
@@ -187,8 +187,9 @@ async def test_a_failure_in_a_later_round_drops_an_invisible_turn(engine, ask, s
         await take(engine(store, provider), ask(tools=Box(), fallbacks=("n",)))
 
     assert len(provider.prompts) == 2
-    with pytest.raises(ConversationNotFoundError):
-        await store.load("demo")
+    (saved,) = (await store.load("demo")).turns
+    assert saved.state == "failed"
+    assert [m.role for m in saved.messages] == ["user", "assistant", "tool"]
 
 
 async def test_a_turn_interrupted_in_a_later_round_saves_earlier_rounds(engine, ask, store):

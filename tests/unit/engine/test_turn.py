@@ -7,15 +7,18 @@ import msgspec
 import pytest
 from tests.scripted_provider import ScriptedProvider, text_reply_events
 
-from cllm.core.conversation import CANCELLATION, INTERRUPTION, Turn, WindowRecord
+from cllm.core.conversation import CANCELLATION, INTERRUPTION, Summary, Turn, WindowRecord
 from cllm.core.errors import (
     AuthenticationError,
     BrokenStreamError,
     ConversationBusyError,
     ConversationNotFoundError,
     ModelNotFoundError,
+    ReplySchemaError,
     StaleLeaseError,
     StoreUnavailableError,
+    StrictError,
+    UnsendableError,
     UpstreamError,
     UsageError,
 )
@@ -293,8 +296,9 @@ class TestModel:
             ("a", {"model": "b"}, "a", []),
             (None, {"model": "b", "model_is_explicit": True}, "b", []),
             ("a", {"model": "b", "switches_model": True}, "b", []),
+            ("a", {"model": "b", "model_is_explicit": True, "overrides_model": True}, "b", []),
         ],
-        ids=["same", "another", "another, not explicit", "none stored", "switched"],
+        ids=["same", "another", "another, not explicit", "none stored", "switched", "overridden"],
     )
     async def test_a_conversation_uses_the_model_that_it_was_created_with(
         self, engine, ask, clock, case
@@ -323,6 +327,47 @@ class TestModel:
         stored = await store.load("demo")
         assert stored.model == "b"
         assert [turn.model for turn in stored.turns] == ["b", "b"]
+
+    async def test_a_new_conversation_has_the_model_of_its_first_turn(self, engine, ask, store):
+        overriding = {"create": NewConversation(id="demo"), "overrides_model": True}
+
+        await take(engine(store, ScriptedProvider()), ask(model="a", **overriding))
+        await take(engine(store, ScriptedProvider()), ask(model="b", **overriding))
+        await take(engine(store, ScriptedProvider()), ask(model="c"))
+
+        stored = await store.load("demo")
+        assert stored.model == "a"
+        assert [turn.model for turn in stored.turns] == ["a", "b", "a"]
+        assert [one.id for one in (await store.list_conversations(model="a")).items] == ["demo"]
+
+    @pytest.mark.parametrize("way", ["overrides_model", "switches_model"])
+    async def test_a_conversation_without_a_model_gets_that_of_a_turn_that_names_one(
+        self, engine, ask, store, way
+    ):
+        await store.create(NewConversation(id="demo"))
+
+        await take(engine(store, ScriptedProvider()), ask(model="default"))
+        assert (await store.load("demo")).model is None
+
+        await take(engine(store, ScriptedProvider()), ask(model="a", **{way: True}))
+        assert (await store.load("demo")).model == "a"
+
+    async def test_a_turn_is_complete_if_its_model_cannot_be_saved(self, engine, ask, clock):
+        """Another turn starts before the conversation changes its model."""
+
+        class BusyStore(MemoryStore):
+            async def update(self, ref: str, *_: Any, **__: Any) -> Summary:
+                raise ConversationBusyError(ref)
+
+        store = BusyStore(clock=clock)
+        await store.create(NewConversation(id="demo", model="a"))
+
+        *_, ended = await take(
+            engine(store, ScriptedProvider()), ask(model="b", switches_model=True)
+        )
+
+        assert isinstance(ended, TurnEnded)
+        assert [turn.state for turn in (await store.load("demo")).turns] == ["complete"]
 
     async def test_a_turn_that_fails_or_saves_nothing_does_not_switch(self, engine, ask, clock):
         store = MemoryStore(clock=clock)
@@ -380,7 +425,7 @@ class TestModel:
 
         running = engine(store, ScriptedProvider(), find_route=find_route)
         with pytest.raises(ModelNotFoundError):
-            await take(running, ask(visible=True))
+            await take(running, ask(saves_unsent=True))
         assert await state_of(store) == []
         assert await is_free(store)
 
@@ -388,10 +433,10 @@ class TestModel:
 class TestAccept:
     async def test_a_refused_reply_is_not_saved(self, engine, ask, store):
         def refuse(reply: ReplyFinished) -> None:
-            raise UsageError(f"Not so: {reply.message.text}")
+            raise ReplySchemaError(f"Not so: {reply.message.text}", place="$")
 
         provider = ScriptedProvider(["Nonsense"])
-        with pytest.raises(UsageError, match="Not so: Nonsense"):
+        with pytest.raises(ReplySchemaError, match="Not so: Nonsense"):
             await take(engine(store, provider), ask(accept=refuse))
 
         assert await state_of(store) == []
@@ -489,26 +534,34 @@ class TestLease:
 
 
 class TestFailure:
-    @pytest.mark.parametrize(
-        ("visible", "saved"),
-        [(False, []), (True, [("failed", ["Hello", "Hal"])])],
-        ids=["hidden", "visible"],
-    )
-    async def test_a_failed_turn_is_saved_only_if_it_is_visible(
-        self, engine, ask, store, visible, saved
-    ):
+    async def test_a_turn_whose_provider_fails_is_saved_with_its_text(self, engine, ask, store):
         provider = ScriptedProvider([[TextDelta(text="Hal"), BROKEN]])
 
         with pytest.raises(BrokenStreamError):
-            await take(engine(store, provider), ask(visible=visible))
+            await take(engine(store, provider), ask())
+        assert await state_of(store) == [("failed", ["Hello", "Hal"])]
+        assert await is_free(store)
+
+    @pytest.mark.parametrize(
+        ("error", "saved"),
+        [
+            (AuthenticationError("No.", provider="p", status=401), [("failed", ["Hello"])]),
+            (UnsendableError("No.", provider="p"), []),
+            (StrictError(provider="p", notices=()), []),
+        ],
+        ids=["provider", "unsendable", "strict"],
+    )
+    async def test_a_request_that_was_not_sent_leaves_no_turn(
+        self, engine, ask, store, error, saved
+    ):
+        with pytest.raises(type(error)):
+            await take(engine(store, ScriptedProvider([error])), ask())
         assert await state_of(store) == saved
         assert await is_free(store)
 
     async def test_a_saved_failure_has_a_code_and_a_message(self, engine, ask, store):
         with pytest.raises(BrokenStreamError):
-            await take(
-                engine(store, ScriptedProvider([[TextDelta(text="x"), BROKEN]])), ask(visible=True)
-            )
+            await take(engine(store, ScriptedProvider([[TextDelta(text="x"), BROKEN]])), ask())
 
         (turn,) = (await store.load("demo")).turns
         assert turn.failure is not None
@@ -517,46 +570,46 @@ class TestFailure:
         assert turn.usage is not None
         assert turn.usage.estimated
 
-    async def test_a_failure_before_the_call_is_saved_without_a_window(self, engine, ask, store):
+    @pytest.mark.parametrize("saves_unsent", [True, False])
+    async def test_a_failure_before_the_call_is_saved_only_if_requested(
+        self, engine, ask, store, saves_unsent
+    ):
         running = engine(store, ScriptedProvider())
         await take(running, ask(system=GivenPrompt(text="Be brief.")))
+        loud = GivenPrompt(text="Be loud.", explicit=True)
 
         with pytest.raises(UsageError):
-            await take(
-                running, ask(visible=True, system=GivenPrompt(text="Be loud.", explicit=True))
-            )
-        failed = (await store.load("demo")).turns[1]
-        assert (failed.state, failed.provider, failed.window) == ("failed", None, None)
+            await take(running, ask(saves_unsent=saves_unsent, system=loud))
+        failed = (await store.load("demo")).turns[1:]
+        expected = [("failed", None, None)] if saves_unsent else []
+        assert [(turn.state, turn.provider, turn.window) for turn in failed] == expected
 
     async def test_a_failed_turn_is_not_sent_as_history(self, engine, ask, store):
         provider = ScriptedProvider([[TextDelta(text="x"), BROKEN], "Two."])
         running = engine(store, provider)
         with pytest.raises(BrokenStreamError):
-            await take(running, ask("first", visible=True))
+            await take(running, ask("first"))
 
-        await take(running, ask("second", visible=True))
+        await take(running, ask("second"))
 
         assert [m.text for m in provider.prompts[1].messages] == ["second"]
 
-    @pytest.mark.parametrize("visible", [True, False])
-    async def test_a_visible_turn_fails_with_an_unexpected_exception(
-        self, engine, ask, store, visible
-    ):
+    async def test_an_unexpected_exception_saves_the_turn_as_failed(self, engine, ask, store):
         class Buggy(ScriptedProvider):
             async def ask(self, _prompt: Prompt) -> Any:
                 yield TextDelta(text="x")
                 raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            await take(engine(store, Buggy()), ask(visible=visible))
-        assert await state_of(store) == ([("failed", ["Hello", "x"])] if visible else [])
+            await take(engine(store, Buggy()), ask())
+        assert await state_of(store) == [("failed", ["Hello", "x"])]
         assert await is_free(store)
 
     async def test_a_provider_without_a_final_event_is_a_broken_stream(self, engine, ask, store):
         with pytest.raises(BrokenStreamError):
             await take(engine(store, ScriptedProvider([[TextDelta(text="x")]])), ask())
 
-        assert await state_of(store) == []
+        assert await state_of(store) == [("failed", ["Hello", "x"])]
         assert await is_free(store)
 
     async def test_a_store_that_cannot_save_the_turn_is_an_error(self, engine, ask, clock):
@@ -759,7 +812,7 @@ async def test_a_cancellation_while_the_provider_prepares_saves_nothing(engine, 
             started.set()
             await asyncio.Event().wait()
 
-    task = asyncio.create_task(take(engine(store, Endless()), ask(visible=True)))
+    task = asyncio.create_task(take(engine(store, Endless()), ask()))
     await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

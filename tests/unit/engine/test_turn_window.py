@@ -152,12 +152,12 @@ async def test_a_new_message_that_fills_most_of_the_window_is_sent(engine, ask, 
     assert [len(prompt.messages) for prompt in provider.prompts] == [1, 1]
 
 
-async def test_a_turn_that_does_not_fit_is_not_saved_even_if_visible(engine, ask, store):
+async def test_a_turn_that_does_not_fit_is_not_saved_even_with_saves_unsent(engine, ask, store):
     running = engine(store, ScriptedProvider(), context_window=lambda _: 2000)
     await store.create(NewConversation(id="demo", model="m"))
 
     with pytest.raises(WindowTooSmallError):
-        await anext(running.run_turn(ask(LONG * 20, window=by_tokens, visible=True)))
+        await anext(running.run_turn(ask(LONG * 20, window=by_tokens, saves_unsent=True)))
 
     assert (await store.load("demo")).turns == ()
 

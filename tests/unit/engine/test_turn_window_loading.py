@@ -70,7 +70,7 @@ class TestPins:
         running = engine(store, provider, retry=RetryRules(retries=0))
 
         def request(text: str):
-            return ask(text, visible=True, window=lambda _: ByTurns(max_turns=1))
+            return ask(text, window=lambda _: ByTurns(max_turns=1))
 
         await say(running, request("one"))
         with pytest.raises(RateLimitedError):
@@ -109,7 +109,7 @@ class TestLoading:
         await talk(provider, 1, first=2, **window)
         await engine(store, provider).undo_summary("demo")
 
-        await say(engine(store, provider), ask(LONG * 4, visible=True, **window))
+        await say(engine(store, provider), ask(LONG * 4, **window))
 
         assert len(provider.prompts[-1].messages) == 1
         assert (await store.load("demo")).turns[-1].window.first_sequence == 7

@@ -162,7 +162,6 @@ class Case:
             window=lambda _: self.strategy,
             system=GivenPrompt(text=SYSTEM),
             system_policy="dynamic",
-            visible=True,
         )
 
     async def say(self, *messages: Message) -> None:

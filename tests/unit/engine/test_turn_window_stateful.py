@@ -92,7 +92,6 @@ class Walk:
             ref="demo",
             create=NewConversation(id="demo", model="m"),
             window=lambda _: self.strategy,
-            visible=True,
         )
 
     async def take(self, step: str, size: Any) -> None:

@@ -5,7 +5,13 @@ from types import SimpleNamespace
 import pytest
 
 from cllm.core.errors import UnreachableError
-from cllm.providers.litellm import LitellmProvider, _has_finish_reason, _is_web_page, _list_causes
+from cllm.providers.litellm import (
+    LitellmModule,
+    LitellmProvider,
+    _has_finish_reason,
+    _is_web_page,
+    _list_causes,
+)
 
 
 @pytest.mark.parametrize(
@@ -59,3 +65,15 @@ def test_an_unreachable_service_is_named_by_its_address_if_one_is_set(api_base, 
 
     assert isinstance(error, UnreachableError)
     assert text in str(error)
+
+
+def test_an_error_has_no_traceback():
+    """LiteLLM adds one, with paths, to the message of an error that it does not expect."""
+    exceptions = SimpleNamespace(ContextWindowExceededError=KeyError)
+    library = LitellmModule(litellm=SimpleNamespace(exceptions=exceptions), httpx=None, errors=())
+    error = ValueError('Bad value.\nTraceback (most recent call last):\n  File "/home/x.py"')
+
+    failure = LitellmProvider(name="mine")._status_error(error, library, None)
+
+    assert str(failure).startswith("Provider 'mine' failed: Bad value. ")
+    assert "/home" not in str(failure)

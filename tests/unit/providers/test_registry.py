@@ -22,7 +22,10 @@ from cllm.providers.registry import (
 )
 from cllm.wire.reasoning import AS_SENT, NEEDS_REASONING_CONTENT, TAKES_NONE, TAKES_REASONING
 
-CONFIGURED = {"my-vllm": ["llama-3.1-8b", "org/big"], "other": ["llama-3.1-8b", "gpt-4o"]}
+CONFIGURED = {
+    "my-vllm": ["llama-3.1-8b", "org/big", "listed.gguf"],
+    "other": ["llama-3.1-8b", "gpt-4o"],
+}
 
 
 @pytest.mark.parametrize(
@@ -42,6 +45,14 @@ CONFIGURED = {"my-vllm": ["llama-3.1-8b", "org/big"], "other": ["llama-3.1-8b", 
         ("smollm2-135m", "local", "smollm2-135m"),
         ("grok-4", "xai", "grok-4"),
         ("litellm/gemini/gemini-pro", "litellm", "gemini/gemini-pro"),
+        ("x.gguf", "local", "x.gguf"),
+        ("mistral-7b.gguf", "local", "mistral-7b.gguf"),
+        ("./x.gguf", "local", "./x.gguf"),
+        ("../models/x.gguf", "local", "../models/x.gguf"),
+        ("/models/x.gguf", "local", "/models/x.gguf"),
+        ("~/x.gguf", "local", "~/x.gguf"),
+        ("my-vllm/x.gguf", "my-vllm", "x.gguf"),
+        ("listed.gguf", "my-vllm", "listed.gguf"),
     ],
 )
 def test_a_model_is_resolved_by_prefix_then_configured_list_then_known_name(model, provider, name):
@@ -91,7 +102,12 @@ def test_a_service_that_only_litellm_calls_goes_to_it_if_it_is_installed():
         ("strange", ["provider/model", "openai/gpt-4o"]),
         ("", ["provider/model"]),
         ("my-vlm/llama-3.1-8b", ["did you mean my-vllm/llama-3.1-8b"]),
-        ("llama-3.1-8", ["did you mean"]),
+        ("llama-3.1-8", ["did you mean my-vllm/llama-3.1-8b or other/llama-3.1-8b?"]),
+        ("org/bigg", ["did you mean my-vllm/org/big?"]),
+        ("llamas", ["use provider/model"]),
+        ("big", ["use provider/model"]),
+        ("models/x.gguf", ["for a model file, use ./models/x.gguf"]),
+        ("./x", ["provider/model"]),
     ],
 )
 def test_an_unknown_model_is_an_error_with_advice(model, texts):
@@ -103,7 +119,9 @@ def test_an_unknown_model_is_an_error_with_advice(model, texts):
         assert text in str(caught.value)
 
 
-@pytest.mark.parametrize("model", ["antropic/claude", "openia/gpt-4o", "strange", "/x"])
+@pytest.mark.parametrize(
+    "model", ["antropic/claude", "openia/gpt-4o", "strange", "/x", "./x", "~/x", "models/x.gguf"]
+)
 def test_litellm_is_not_advised_for_a_typing_error(model):
     with pytest.raises(ModelNotFoundError) as caught:
         resolve_model(model, configured={}, is_third_party=lambda _: False)

@@ -1,16 +1,33 @@
-"""Texts about a turn that takes long or is interrupted."""
+"""Texts about a turn that takes long, is interrupted or fails."""
 
+from datetime import UTC, datetime
+
+import msgspec
 import pytest
 from tests.turn_requests import make_turn_request
 
+from cllm.core.conversation import StoredConversation, Turn
+from cllm.core.errors import BrokenStreamError, ReplySchemaError, UnsendableError
 from cllm.core.message import plain_message
+from cllm.core.ports import Lease
 from cllm.core.prompt import Prompt
 from cllm.core.reply import RefusalDelta, ReplyFinished, TextDelta, ThinkingDelta
 from cllm.engine.request import TurnQueued, TurnStarted
 from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.repl.progress import TurnProgress, describe_reading
 
-STARTED = TurnStarted(conversation="demo", model="m", prompt=Prompt(model="m", messages=()))
+NOW = datetime(2026, 11, 15, tzinfo=UTC)
+UNSAVED = TurnStarted(conversation="demo", model="m", prompt=Prompt(model="m", messages=()))
+STARTED = msgspec.structs.replace(
+    UNSAVED,
+    lease=Lease(
+        conversation=StoredConversation(id="demo", created_at=NOW, updated_at=NOW),
+        turn=Turn(id="t", place="t", state="running", messages=(), started_at=NOW),
+        fence=1,
+        created=True,
+        visible=True,
+    ),
+)
 ROUND = ToolRoundEnded(
     reply=ReplyFinished(message=plain_message("assistant", ""), stop_reason="tool_calls"),
     results=(),
@@ -18,17 +35,17 @@ ROUND = ToolRoundEnded(
 
 
 @pytest.mark.parametrize(
-    ("storage", "text"),
+    ("started", "on_interrupt", "text"),
     [
-        ({"ref": "demo"}, "The partial reply is saved."),
-        ({"ref": "demo", "on_interrupt": "discard"}, "Nothing is saved."),
-        ({"ref": "demo", "read_only": True}, "Nothing is saved."),
-        ({"ref": None}, "Nothing is saved."),
+        (STARTED, "keep", "The partial reply is saved."),
+        (STARTED, "discard", "Nothing is saved."),
+        (UNSAVED, "keep", "Nothing is saved."),
     ],
 )
-def test_an_interrupted_turn_says_whether_it_is_saved(storage, text):
-    progress = TurnProgress(make_turn_request(messages=(), model="m", **storage))
-    for event in (STARTED, TextDelta(text="Once")):
+def test_an_interrupted_turn_says_whether_it_is_saved(started, on_interrupt, text):
+    request = make_turn_request(messages=(), model="m", ref="demo", on_interrupt=on_interrupt)
+    progress = TurnProgress(request)
+    for event in (started, TextDelta(text="Once")):
         progress.on_event(event)
 
     assert progress.describe_interrupted() == text
@@ -52,6 +69,25 @@ def test_an_interrupted_turn_says_which_part_of_it_is_saved(events, text):
         progress.on_event(event)
 
     assert progress.describe_interrupted() == text
+
+
+@pytest.mark.parametrize(
+    ("events", "error", "is_saved"),
+    [
+        ([], BrokenStreamError("No.", provider="p"), False),
+        ([UNSAVED], BrokenStreamError("No.", provider="p"), False),
+        ([STARTED], BrokenStreamError("No.", provider="p"), True),
+        ([STARTED], UnsendableError("No.", provider="p"), False),
+        ([STARTED, ROUND], UnsendableError("No.", provider="p"), True),
+        ([STARTED, TextDelta(text="{")], ReplySchemaError("No.", place="$"), False),
+    ],
+)
+def test_a_failed_turn_is_saved_if_its_provider_was_called(events, error, is_saved):
+    progress = TurnProgress(make_turn_request(messages=(), model="m", ref="demo"))
+    for event in events:
+        progress.on_event(event)
+
+    assert progress.is_saved_after(error) is is_saved
 
 
 @pytest.mark.parametrize(

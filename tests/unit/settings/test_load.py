@@ -10,7 +10,14 @@ from cllm.core.errors import SettingsError
 from cllm.core.secret import Secret
 from cllm.history.system_prompt import GivenPrompt
 from cllm.settings import sections
-from cllm.settings.load import Environment, Settings, merge, other_store, use_single_store
+from cllm.settings.load import (
+    Environment,
+    Settings,
+    merge,
+    operator_store,
+    other_store,
+    use_single_store,
+)
 
 KEY = "sk-0123456789abcdef"
 
@@ -475,6 +482,27 @@ class TestStores:
         assert other_store(settings) == f"sqlite:{world.home}/.cllm/cllm.db"
         assert other_store(use_single_store(settings, "memory:")) is None
 
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("store: json:x", "sqlite:{home}/.cllm/cllm.db"),
+            (
+                "server: {keys: [{name: a, owner: a, hash: " + "a" * 64 + "}]}",
+                "sqlite:{home}/.cllm/cllm.db",
+            ),
+            ("store: json:x\nserver: {store: 'postgresql://host/db'}", "postgresql://host/db"),
+            ("store: sqlite:x.db\nserver: {store: sqlite:y.db}", "sqlite:y.db"),
+            ("store: sqlite:x.db", None),
+            ("store: sqlite:x.db?synchronous=full\nserver: {store: sqlite:x.db}", None),
+            ("server: {store: 'memory:'}", None),
+            ("server: {store: json:x}", None),
+        ],
+    )
+    def test_an_operator_saves_the_store_of_the_server(self, world, text, expected):
+        world.write_home(text)
+        found = operator_store(world.load())
+        assert found == (expected and expected.format(home=world.home))
+
     @pytest.mark.parametrize("name", ["cllm.db", "cllm.db-wal"])
     def test_a_link_out_of_a_project_is_no_other_store(self, world, name):
         local = world.work / ".cllm"
@@ -485,3 +513,36 @@ class TestStores:
         (local / name).symlink_to(world.home / "secret")
 
         assert other_store(world.load()) is None
+
+
+USING = """
+variables: {language: French}
+prompt: Translate {{ input }}
+context_commands:
+  - {name: files, command: "ls {{ folder | shellquote }} {% if depth %}-R{% endif %}"}
+"""
+
+
+class TestUnusedVariables:
+    """A variable of the command line that only resembles one that the settings use."""
+
+    @pytest.mark.parametrize(
+        ("name", "meant"),
+        [("langauge", "language"), ("folders", "folder"), ("Language", "language")],
+    )
+    def test_a_close_name_is_a_warning(self, load, name, meant):
+        (notice,) = load(USING, variables={name: "x"}).notices
+
+        assert (notice.code, notice.path) == ("unused_variable", name)
+        assert notice.message == (
+            f"No command or prompt of the settings uses the variable `{name}`; did you mean "
+            f"`{meant}`?"
+        )
+
+    @pytest.mark.parametrize("name", ["language", "folder", "depth", "input", "branch", "x"])
+    def test_a_name_that_is_used_or_resembles_none_is_not(self, load, name):
+        """`--exec` can use a variable that the settings do not know."""
+        assert load(USING, variables={name: "x"}).notices == ()
+
+    def test_without_templates_there_is_no_warning(self, load):
+        assert load("model: a/b", variables={"language": "x"}).notices == ()

@@ -117,3 +117,48 @@ def test_a_file_in_the_way_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CllmError, match=r"Cannot write .*/file/keys.json \(not a directory\)"):
         SavedKeys(tmp_path / "file").save("openai", "sk-1")
+
+
+def test_a_keyring_that_cannot_be_loaded_is_not_used(
+    keys: SavedKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_to_load() -> None:
+        raise ModuleNotFoundError("No module named 'nowhere'")
+
+    monkeypatch.setattr(keyring, "get_keyring", fail_to_load)
+    assert find(keys, "openai") is None
+    assert keys.save("openai", "sk-1") == str(keys.path)
+    assert find(keys, "openai") == ("sk-1", str(keys.path))
+    assert keys.remove("openai") == str(keys.path)
+
+
+class ForgetfulKeyring(FileKeyring):
+    """Accepts every key, and has another value."""
+
+    value: object = None
+
+    def get_password(self, service: str, username: str) -> str | None:  # noqa: ARG002
+        return self.value  # type: ignore[return-value]
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        """Save nothing."""
+
+
+@pytest.mark.parametrize("value", [None, 42])
+def test_a_key_that_the_keyring_does_not_return_is_in_the_file(
+    keys: SavedKeys, monkeypatch: pytest.MonkeyPatch, value: object
+) -> None:
+    monkeypatch.setattr(ForgetfulKeyring, "value", value)
+    monkeypatch.setattr(keyring, "get_keyring", ForgetfulKeyring)
+    assert find(keys, "openai") is None
+    assert keys.save("openai", "sk-1") == str(keys.path)
+    assert find(keys, "openai") == ("sk-1", str(keys.path))
+
+
+def test_a_key_in_the_file_is_removed_although_the_keyring_is_locked(
+    keys: SavedKeys, keyring_file: Path
+) -> None:
+    keyring_file.mkdir()
+    assert keys.save("openai", "sk-1") == str(keys.path)
+    assert keys.remove("openai") == str(keys.path)
+    assert not keys.path.exists()

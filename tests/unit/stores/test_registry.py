@@ -10,7 +10,7 @@ from cllm.core.ports import NewConversation
 from cllm.stores import registry
 from cllm.stores.json.store import JsonFileStore
 from cllm.stores.memory import MemoryStore
-from cllm.stores.registry import is_synchronous, open_store, redact_password
+from cllm.stores.registry import is_synchronous, normalize_url, open_store, redact_password
 from cllm.stores.sqlite.store import SqliteStore
 
 
@@ -33,6 +33,39 @@ def test_an_unknown_scheme_is_refused(url: str):
         open_store(url, clock=now)
 
 
+@pytest.mark.parametrize(
+    ("url", "normalized"),
+    [
+        ("sqlite:~/a.db?synchronous=normal", "sqlite:/home/ann/a.db?synchronous=normal"),
+        ("json:~/c", "json:/home/ann/c"),
+        ("json:~", "json:/home/ann"),
+        ("json:a~/c", "json:a~/c"),
+        ("sqlite:///data/a.db", "sqlite:///data/a.db"),
+        ("postgresql://~/x", "postgresql://~/x"),
+        ("memory:", "memory:"),
+        ("/home/c", "/home/c"),
+    ],
+)
+def test_the_home_folder_is_part_of_a_normalized_url(
+    url: str, normalized: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert normalize_url(url) == normalized
+
+
+@pytest.mark.parametrize("url", ["sqlite://cats.db", "sqlite://localhost/a.db", "json://c"])
+def test_a_path_with_a_host_is_refused(url: str):
+    with pytest.raises(SettingsError, match="has a host"):
+        normalize_url(url)
+    with pytest.raises(SettingsError, match="has a host"):
+        open_store(url, clock=now)
+
+
+def test_the_home_folder_of_an_unknown_user_is_refused():
+    with pytest.raises(SettingsError, match="home folder"):
+        normalize_url("sqlite:~no-such-user-here/a.db")
+
+
 def test_json_needs_a_folder():
     with pytest.raises(SettingsError, match="needs the path of a folder"):
         open_store("json:", clock=now)
@@ -43,6 +76,7 @@ def test_json_needs_a_folder():
     [
         ("postgresql://ann:secret@host/db", "postgresql://ann:***@host/db"),
         ("postgresql://ann:p@ss@host/db", "postgresql://ann:***@host/db"),
+        ("postgresql://ann@host/db", "postgresql://ann@host/db"),
         ("postgresql://host/db", "postgresql://host/db"),
         ("json:/home/a@b", "json:/home/a@b"),
     ],

@@ -108,10 +108,10 @@ async def test_unreadable_conversations_are_reported_and_the_others_saved(tmp_pa
     await files.create(NewConversation(id="good"))
     (tmp_path / "bad.json").write_text("{", encoding="utf-8")
     file = io.BytesIO()
-    manifest, problems = await write_backup(files, file, now=now(), version="1")
-    assert [entry.id for entry in manifest.conversations] == ["good"]
-    assert len(problems) == 1
-    assert "bad.json" in problems[0]
+    result = await write_backup(files, file, now=now(), version="1")
+    assert [entry.id for entry in result.manifest.conversations] == ["good"]
+    assert (result.counts, len(result.problems)) == ((1,), 1)
+    assert "bad.json" in result.problems[0]
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,11 @@ OLD_FILE = '{ "id": "old", "messages": [ ], "colour": "red" }'
 
 async def save(store: Store) -> tuple[BackupManifest, list[str], BackupFile]:
     file = io.BytesIO()
-    manifest, problems = await write_backup(store, file, now=now(), version="1")
+    result = await write_backup(store, file, now=now(), version="1")
     backup = BackupFile(file, Path("b.zip"))
     assert list(backup.find_problems()) == []
-    return manifest, problems, backup
+    assert sum(result.counts) == len(result.manifest.conversations)
+    return result.manifest, list(result.problems), backup
 
 
 async def test_files_are_saved_byte_for_byte_with_their_time(tmp_path: Path) -> None:
@@ -39,6 +40,17 @@ async def test_files_are_saved_byte_for_byte_with_their_time(tmp_path: Path) -> 
     file = backup.read(entry)
     assert file.data == path.read_bytes()
     assert file.modified_at.timestamp() == 1_000_000_000.25
+
+
+async def test_a_symbolic_link_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text(OLD_FILE, encoding="utf-8")
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    (tmp_path / "gone.json").symlink_to("nowhere")
+    manifest, problems, _ = await save(JsonFileStore(tmp_path, clock=now))
+    assert [entry.id for entry in manifest.conversations] == ["old"]
+    gone, loop = problems
+    assert "gone.json" in gone
+    assert "loop.json" in loop
 
 
 class BusyFolder(JsonFileStore):

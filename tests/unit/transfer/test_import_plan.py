@@ -80,6 +80,13 @@ async def test_another_first_question_is_a_branch_without_shared_messages() -> N
     assert paths([main, branch]) == [["a", "b"], ["c", "d"]]
 
 
+async def test_a_message_that_two_variants_share_is_counted_once() -> None:
+    nodes = (user("a"), reply("b", "a"), reply("c", "a"), reply("d", "c"), reply("e", "c"))
+    (main,) = await plan(*nodes, current="b")
+    assert len(main.variants) == 2
+    assert count_own_messages(main) == len(nodes)
+
+
 async def test_a_tree_without_messages_is_nothing() -> None:
     assert await plan(ImportedNode(id="a")) == []
 

@@ -22,8 +22,8 @@ OLD_FILE = '{ "id": "old", "messages": [ ], "colour": "red" }'
 
 async def copy(source: Store, target: Store) -> ImportReport:
     file = io.BytesIO()
-    _, problems = await write_backup(source, file, now=now(), version="1")
-    assert problems == []
+    result = await write_backup(source, file, now=now(), version="1")
+    assert result.problems == ()
     return await restore_backup(BackupFile(file, Path("b.zip")), target, clock=now)
 
 

@@ -64,6 +64,16 @@ async def test_a_store_is_checked(tmp_path: Path) -> None:
     assert "bad.json" in problem
 
 
+async def test_a_symbolic_link_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    (tmp_path / "gone.json").symlink_to("nowhere")
+    check = StoreCheck(JsonFileStore(tmp_path, clock=now))
+    await check.run()
+    assert check.count == 2
+    assert [problem.partition(":")[0] for problem in check.problems] == ["gone", "loop"]
+    assert all("symbolic link" in problem for problem in check.problems)
+
+
 ROW = TurnRow(
     id="t1",
     number=1,

@@ -13,6 +13,7 @@ from cllm.cli.inputs import HelpCommand, json_option, store_options
 from cllm.cli.trust import open_app
 from cllm.core.errors import UsageError
 from cllm.core.message import Message
+from cllm.repl.screen import wrap_line
 from cllm.settings.load import CommandLine
 from cllm.terminal import cut_cells, one_line, pluralize
 
@@ -94,8 +95,10 @@ def _print_difference(one: MessagePath, other: MessagePath, common: int) -> None
 
 
 def _print_side(sign: str, head: str, text: str, color: str) -> None:
+    columns = output.terminal_columns()
     for line in _side_lines(head, text):
-        output.print_styled(output.style(f"{sign} {line}".rstrip(), color))
+        for part in wrap_line(f"{sign} {line}", columns, indent=f"{sign}   "):
+            output.print_styled(output.style(part.rstrip(), color))
 
 
 def _side_lines(head: str, text: str) -> Iterator[str]:

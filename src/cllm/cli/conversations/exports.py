@@ -10,10 +10,12 @@ import click
 
 from cllm.app import App, run_coroutine
 from cllm.cli import completion, output
+from cllm.cli.all_stores import note_left_out
 from cllm.cli.inputs import HelpCommand, OptionError, store_options
 from cllm.cli.trust import open_app
 from cllm.core.errors import StoreError, StoreUnavailableError
 from cllm.settings.load import CommandLine
+from cllm.stores.registry import store_location
 from cllm.transfer.export_formats import ENCODERS, EXTENSIONS
 from cllm.transfer.output_file import make_output_folder, write_atomically
 from cllm.transfer.store_reader import list_summaries
@@ -109,6 +111,10 @@ async def _export(
             output.warn(notice)
         failed = len(notices)
         refs = [summary.ref for summary in summaries]
+        if not refs:
+            locations = " and ".join(map(store_location, app.store_urls))
+            output.note(f"There are no conversations in {locations}.")
+        await note_left_out(app)
     with ExitStack() as stack:
         write: Callable[[str, bytes], object] = _Target(target, export_format, force=force).write
         if target is not None and export_format == "jsonl":

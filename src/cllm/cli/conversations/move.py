@@ -4,6 +4,7 @@ import click
 
 from cllm.app import App, now, open_configured_store, run_coroutine
 from cllm.cli import completion, output
+from cllm.cli.all_stores import note_left_out
 from cllm.cli.inputs import HelpCommand, OptionError, store_options
 from cllm.cli.trust import open_app
 from cllm.settings.load import CommandLine
@@ -51,9 +52,12 @@ async def _move(app: App, refs: tuple[str, ...], target: str, *, is_copy: bool) 
     other = open_configured_store(target, app.settings)
     try:
         with count_items("Moving conversations") as on_item:
-            return await move_conversations(
+            result = await move_conversations(
                 app.store, other, refs, clock=now, is_copy=is_copy, on_item=on_item
             )
+        if not refs:
+            await note_left_out(app)
+        return result
     finally:
         await other.close()
         await app.close()

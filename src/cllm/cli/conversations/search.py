@@ -10,7 +10,7 @@ from cllm.core.ports import ArchiveFilter, Hit
 from cllm.engine.conversation_search import FoundConversation, search_conversations
 from cllm.settings.load import CommandLine
 from cllm.stores.search import SearchTerm, locate_words, parse_query
-from cllm.terminal import cut_cells, one_line, pluralize
+from cllm.terminal import align_columns, cut_cells, one_line, pluralize
 
 HELP = """Search the messages and titles of conversations.
 
@@ -81,13 +81,11 @@ def _hit_fields(hit: Hit) -> dict[str, object]:
 
 
 def _print_found(found: FoundConversation, terms: tuple[SearchTerm, ...]) -> None:
-    ref, when, count, _, title = summary_columns(found.summary)
-    head = output.style(ref, output.BOLD)
-    shown_title = one_line(title)
     columns = output.terminal_columns()
-    if columns is not None:
-        shown_title = cut_cells(shown_title, max(columns - len(f"{ref}  {when}  {count}  "), 16))
-    output.print_styled(f"{head}  {when}  {count}  {shown_title}".rstrip())
+    ref, when, count, _, title = summary_columns(found.summary)
+    head, *more_lines = align_columns([(ref, when, count, title)], columns, optional=(2,))
+    output.print_styled(output.style(ref, output.BOLD) + head.removeprefix(one_line(ref)))
+    output.print_lines(more_lines)
     for hit in found.hits[:SHOWN_HITS]:
         line = f"{hit.sequence} {hit.role}: {one_line(hit.snippet)}"
         if columns is not None:

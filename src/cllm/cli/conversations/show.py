@@ -14,7 +14,7 @@ from cllm.core.errors import SequenceNotFoundError, TurnNotFoundError, UsageErro
 from cllm.core.message import Document, Image, Message
 from cllm.history.system_prompt import find_prompt_difference
 from cllm.settings.load import CommandLine
-from cllm.terminal import local_time, one_line
+from cllm.terminal import error_line, local_time, one_line
 from cllm.wire.errors import MalformedError
 
 HELP = """Print a conversation, or the prompt of a turn.
@@ -87,6 +87,8 @@ def print_conversation(line: CommandLine, ref: str) -> None:
         pinned = " (pinned)" if number in conversation.pins else ""
         head = f"{number} [{message.role}]{state}{pinned}"
         _show_message(head, "\n".join(_message_lines(message)))
+        if turn.state == "failed" and turn.failure and message is turn.messages[-1]:
+            output.print_line(error_line(turn.failure.message))
     notice = find_prompt_difference(conversation, app.settings.system)
     if notice is not None:
         output.warn(notice)

@@ -5,11 +5,10 @@ from typing import Any
 
 from cllm.cli import output
 from cllm.core.conversation import Branch, Summary
-from cllm.terminal import align_columns, count_cells, cut_cells, local_time, one_line, pluralize
+from cllm.terminal import align_columns, cut_cells, local_time, one_line, pluralize
 
 HEADINGS = ("ID", "UPDATED", "MESSAGES", "MODEL", "TITLE")
 MAX_MODEL_CELLS = 24
-MIN_TITLE_CELLS = 16
 
 
 def summary_fields(summary: Summary) -> dict[str, Any]:
@@ -55,21 +54,8 @@ def summary_columns(summary: Summary) -> tuple[str, ...]:
 
 
 def table_lines(summaries: Iterable[Summary], columns: int) -> list[str]:
-    """The lines with headings; long titles and models are cut."""
-    rows = [_table_row(summary) for summary in summaries]
-    widths = [max(map(count_cells, cells)) for cells in zip(HEADINGS, *rows, strict=True)]
-    room = columns - sum(widths[:-1]) - 2 * (len(widths) - 1)
-    if room < MIN_TITLE_CELLS:
-        # A narrow terminal shows the title instead of the model.
-        rows = [(*row[:3], row[4]) for row in rows]
-        room += widths[3] + 2
-        return _fit((*HEADINGS[:3], HEADINGS[4]), rows, room)
-    return _fit(HEADINGS, rows, room)
-
-
-def _fit(headings: Sequence[str], rows: Iterable[Sequence[str]], room: int) -> list[str]:
-    cut = [(*row[:-1], cut_cells(row[-1], max(room, MIN_TITLE_CELLS))) for row in rows]
-    return align_columns([headings, *cut])
+    """The lines with headings. A narrow terminal shows no models, a narrower one no counts."""
+    return align_columns([HEADINGS, *map(_table_row, summaries)], columns, optional=(3, 2))
 
 
 def _table_row(summary: Summary) -> tuple[str, ...]:

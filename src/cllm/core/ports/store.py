@@ -291,14 +291,16 @@ class Store(Protocol):
         model: str | None = None,
         since: datetime | None = None,
         origin: Origin | None = None,
+        title: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
         offset: int = 0,
     ) -> Page:
         """Return summaries, newest first: after `cursor`, or without the `offset` newest.
 
-        Only those of this `source`, whose model contains `model` (in any case of ASCII letters),
-        updated from `since` on, of this `origin`. `side`: also side conversations.
+        Only those of this `source`, whose model contains `model` and whose title contains `title`
+        (in any case of ASCII letters), updated from `since` on, of this `origin`. `side`: also side
+        conversations.
         """
         ...
 
@@ -312,6 +314,7 @@ class Store(Protocol):
         model: str | None = None,
         since: datetime | None = None,
         origin: Origin | None = None,
+        title: str | None = None,
     ) -> int:
         """Return the number of conversations in all pages."""
         ...
@@ -332,10 +335,16 @@ class Store(Protocol):
         *,
         owner: str = LOCAL_OWNER,
         archive_filter: ArchiveFilter = "active",
+        model: str | None = None,
+        since: datetime | None = None,
+        origin: Origin | None = None,
         limit: int = 20,
         offset: int = 0,
     ) -> Hits:
-        """Return messages on default paths that contain all words of the query, best first."""
+        """Return messages on default paths that contain all words of the query, best first.
+
+        `model`, `since` and `origin` select conversations, as in a list.
+        """
         ...
 
     async def usage(
@@ -355,9 +364,9 @@ class Store(Protocol):
     async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
         """Change title, metadata (as a whole), archive state, pins or summary.
 
-        Pins and summary do not change `updated_at`. Raises SequenceNotFoundError if they refer to
-        messages that do not exist, UsageError for a summary that neither follows the current one
-        nor is an earlier one.
+        The archive state, pins and summary do not change `updated_at`. Raises
+        SequenceNotFoundError if they refer to messages that do not exist, UsageError for a summary
+        that neither follows the current one nor is an earlier one.
         """
         ...
 

@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from cllm.core.conversation import Summary
 from cllm.core.errors import ConversationNotFoundError, InvalidIdError, StoreError
-from cllm.core.ports import Page, WatchedStore
+from cllm.core.ports import ArchiveFilter, Page, WatchedStore
 from cllm.server.api.conversation_lists import find_stores, publish_summary
 from cllm.server.api.conversation_ref import StoreRef
 from cllm.server.api.turn_events import STREAM_HEADERS
@@ -186,6 +186,7 @@ class FeedSnapshot:
         self._refs = refs
         self._entries: dict[str, _Entry] = {}
         self._count: int | None = None
+        self._archived = 0
         self._versions: list[str | None] = []
         self._whole_poll_at = 0.0
         self.newest = OLDEST
@@ -204,7 +205,7 @@ class FeedSnapshot:
             await self._load()
             events = []
         else:
-            events = await self._compare()
+            events = await self._compare(is_whole=now >= self._whole_poll_at)
         self._versions, self._whole_poll_at = versions, now + WHOLE_POLL_SECONDS
         return events
 
@@ -215,9 +216,10 @@ class FeedSnapshot:
         }
         times = [entry.summary.updated_at for entry in self._entries.values()]
         self.newest = max(times, default=OLDEST)
-        self._count = await self._count_all()
+        self._count = await self._count_all("all")
+        self._archived = await self._count_all("archived")
 
-    async def _compare(self) -> list[FeedEvent]:
+    async def _compare(self, *, is_whole: bool) -> list[FeedEvent]:
         running = await self._list_running()
         entries = {
             entry.summary.id: msgspec.structs.replace(entry, is_running=entry.summary.id in running)
@@ -228,6 +230,8 @@ class FeedSnapshot:
             summary = await self._find(public_id)
             if summary is not None and not summary.is_side:
                 entries[public_id] = _Entry(summary, public_id in running)
+        for summary in await self._find_archived(is_whole=is_whole):
+            entries.setdefault(summary.id, _Entry(summary, summary.id in running))
         events = [
             entry.event(kind)
             for entry in sorted(entries.values(), key=lambda entry: entry.summary.updated_at)
@@ -239,6 +243,19 @@ class FeedSnapshot:
         self.newest = max([self.newest, *(event.updated_at for event in events)])
         return events + await self._find_deleted(created)
 
+    async def _find_archived(self, *, is_whole: bool) -> list[Summary]:
+        """Return the conversations that were archived or restored, which keeps their time."""
+        archived, previous = await self._count_all("archived"), self._archived
+        self._archived = archived
+        if archived == previous and not is_whole:
+            return []
+        return [
+            summary
+            for summary in await self._list_all()
+            if (entry := self._entries.get(summary.id)) is not None
+            and entry.summary.archived_at != summary.archived_at
+        ]
+
     def _forget_oldest(self) -> None:
         if len(self._entries) > 2 * MAX_KNOWN:
             entries = self._entries.values()
@@ -246,7 +263,7 @@ class FeedSnapshot:
             self._entries = {entry.summary.id: entry for entry in newest}
 
     async def _find_deleted(self, created: int) -> list[FeedEvent]:
-        count, previous = await self._count_all(), self._count or 0
+        count, previous = await self._count_all("all"), self._count or 0
         self._count = count
         if count >= previous + created:
             return []
@@ -280,10 +297,12 @@ class FeedSnapshot:
         pages = [(ref, await _read_page(ref, MAX_KNOWN)) for ref in self._refs]
         return [publish_summary(item, ref.prefix) for ref, page in pages for item in page.items]
 
-    async def _count_all(self) -> int:
+    async def _count_all(self, archive_filter: ArchiveFilter) -> int:
         count = 0
         for ref in self._refs:
-            count += await ref.store.count_conversations(owner=ref.owner, archive_filter="all")
+            count += await ref.store.count_conversations(
+                owner=ref.owner, archive_filter=archive_filter
+            )
         return count
 
     async def _list_running(self) -> set[str]:

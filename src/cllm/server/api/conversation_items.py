@@ -15,7 +15,7 @@ from cllm.core.notice import Notice
 from cllm.core.ports import NewConversation, TurnStart
 from cllm.server.api.conversation_ref import ConversationRef, add_notices
 from cllm.server.api.conversations import delete_from
-from cllm.server.api.item_references import REFERENCE, resolve_references
+from cllm.server.api.item_references import resolve_references
 from cllm.server.api.response_views import list_items
 from cllm.server.api.stored_responses import InputItemsQuery, json_body, page_items, view_page
 from cllm.server.api.views import hide_deleted_responses, run_in_thread_if_large
@@ -27,7 +27,7 @@ from cllm.server.turns.headers import UUID
 from cllm.server.turns.previous_response import StoredResponse
 from cllm.wire.responses.ids import make_conversation_id, read_conversation_id, read_item_id
 from cllm.wire.responses.parts import item_kind
-from cllm.wire.responses.request import decode_items
+from cllm.wire.responses.request import decode_items, has_references
 
 ITEMS = "items"
 SYSTEM_ROLES = ("developer", "system")
@@ -155,10 +155,10 @@ async def decode_new_items(
 ) -> NewItems:
     """Decode the items of a body; references are replaced by their items."""
     check_counts(body, len(raws), request.server.body_quota.limits)
-    if REFERENCE.encode() in body:
-        resolved = await resolve_references(body, request, field=ITEMS)
-        raws = decode(resolved, NewItemsBody).items
     items = [msgspec.json.decode(raw) for raw in raws]
+    if has_references(items):
+        items = await resolve_references(items, request, field=ITEMS)
+        raws = [msgspec.Raw(msgspec.json.encode(item)) for item in items]
     messages = tuple(decode_items(raws, items, path=ITEMS))
     ignored = [index for index, item in enumerate(items) if item.get("role") in SYSTEM_ROLES]
     return NewItems(

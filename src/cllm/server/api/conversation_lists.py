@@ -88,8 +88,8 @@ async def list_page(request: ApiRequest, query: ListQuery) -> tuple[Page, int]:
     return replace(page, notices=(*page.notices, *notices)), sum(counts)
 
 
-async def search_page(request: ApiRequest, query: SearchQuery) -> Hits:
-    """Return the hits, with public IDs."""
+async def search_page(request: ApiRequest, query: SearchQuery, **selection: Any) -> Hits:
+    """Return the hits, with public IDs, in the selected conversations."""
     refs = find_stores(query.store, request)
     span = _Span.of(query, refs)
 
@@ -100,6 +100,7 @@ async def search_page(request: ApiRequest, query: SearchQuery) -> Hits:
             archive_filter=query.archive_filter,
             limit=span.limit,
             offset=span.offset,
+            **selection,
         )
         items = tuple(
             replace(hit, conversation=f"{ref.prefix}{hit.conversation}") for hit in hits.items
@@ -109,6 +110,21 @@ async def search_page(request: ApiRequest, query: SearchQuery) -> Hits:
     results, notices = await read_stores(refs, search)
     hits = merge_hits(results, limit=query.limit, offset=span.skipped)
     return replace(hits, notices=(*hits.notices, *notices))
+
+
+async def find_titles(request: ApiRequest, title: str, *, limit: int, **selection: Any) -> Page:
+    """Return the newest selected conversations whose title contains a text, with public IDs."""
+
+    async def read_page(ref: StoreRef) -> Page:
+        page = await ref.store.list_conversations(
+            owner=ref.owner, title=title, limit=limit, **selection
+        )
+        return replace(
+            page, items=tuple(publish_summary(item, ref.prefix) for item in page.items), notices=()
+        )
+
+    pages, _ = await read_stores(find_stores(None, request), read_page)
+    return merge_pages(pages, limit=limit)
 
 
 async def read_stores(

@@ -1,56 +1,53 @@
 """Replaces references to stored items in the input of a request by the items."""
 
+from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
+from cllm.core.errors import ConversationNotFoundError
 from cllm.server.api.response_views import find_item
 from cllm.server.http.errors import ApiError
 from cllm.server.state import ApiRequest
-from cllm.server.turns.previous_response import StoredResponse, load_response
-from cllm.wire.openai.request import decode_body
-from cllm.wire.responses.ids import ResponseKey, read_item_id
+from cllm.server.turns.previous_response import StoredResponse, list_responses
+from cllm.wire.responses.ids import read_item_id
+from cllm.wire.responses.request import is_reference
 
-REFERENCE = "item_reference"
+MAX_ID_LENGTH = 120
+"""Of an ID in an error message, in characters."""
 
 
-async def resolve_references(body: bytes, request: ApiRequest, *, field: str = "input") -> bytes:
-    """Return the body with the items; raise ApiError for an item that is not stored."""
-    fields = decode_body(body)
-    items = fields.get(field)
-    if not isinstance(items, list) or not any(map(is_reference, items)):
-        return body
+async def resolve_references(items: Sequence[Any], request: ApiRequest, *, field: str) -> list[Any]:
+    """Return the items of a field; raise ApiError for an item that is not stored."""
     reader = _ItemReader(request, field)
-    resolved = [await reader.read(item.get("id")) if is_reference(item) else item for item in items]
-    return msgspec.json.encode({**fields, field: resolved})
-
-
-def is_reference(item: Any) -> bool:
-    """Whether it is a reference: OpenAI's SDK may omit the type, or send null."""
-    if not isinstance(item, dict):
-        return False
-    return item.get("type") == REFERENCE or item.keys() == {"id"}
+    return [await reader.read(item.get("id")) if is_reference(item) else item for item in items]
 
 
 class _ItemReader:
     def __init__(self, request: ApiRequest, field: str) -> None:
-        self._request = request
+        self._store = request.server.store
+        self._owner = request.caller.owner
         self._field = field
-        self._found: dict[ResponseKey, StoredResponse | None] = {}
+        self._responses: dict[str, dict[str, StoredResponse]] = {}
 
     async def read(self, item_id: Any) -> Any:
-        key = read_item_id(item_id) if isinstance(item_id, str) else None
-        found = None if key is None else await self._load(key.response)
-        item = None
-        if key is not None and found is not None:
-            item = find_item(found, item_id, index=key.index if key.is_input else None)
+        item = await self._find(item_id) if isinstance(item_id, str) else None
         if item is None:
-            message = f"Item with id '{item_id}' not found."
+            message = f"Item with id '{str(item_id)[:MAX_ID_LENGTH]}' not found."
             raise ApiError("item_not_found", message, param=self._field)
         return item
 
-    async def _load(self, key: ResponseKey) -> StoredResponse | None:
-        if key not in self._found:
-            store, owner = self._request.server.store, self._request.caller.owner
-            self._found[key] = await load_response(store, key, owner=owner)
-        return self._found[key]
+    async def _find(self, item_id: str) -> Any:
+        key = read_item_id(item_id)
+        if key is None:
+            return None
+        conversation, turn = key.response.conversation, key.response.turn
+        if conversation not in self._responses:
+            self._responses[conversation] = await self._load(conversation)
+        found = self._responses[conversation].get(turn)
+        index = key.index if key.is_input else None
+        return None if found is None else find_item(found, item_id, index=index)
+
+    async def _load(self, conversation: str) -> dict[str, StoredResponse]:
+        try:
+            return list_responses(await self._store.load(conversation, owner=self._owner))
+        except ConversationNotFoundError:
+            return {}

@@ -11,7 +11,7 @@ from cllm.core.ports import NewId, Provider, TokenCount, TokenCounter
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished, Usage, Verbatim
 from cllm.engine.request import TurnStarted
-from cllm.server.http.errors import JSON, ApiError, encode_anthropic_error
+from cllm.server.http.errors import JSON, ApiError, ApiErrorCode, encode_anthropic_error
 from cllm.server.http.limits import check_counts, read_body
 from cllm.server.state import ApiRequest, ServerState
 from cllm.server.turns.handler import handle_turn
@@ -45,7 +45,7 @@ OTHER_VERSION = Notice(
     path=VERSION,
     message=f"This server supports only version {SUPPORTED_VERSION} and ignores the header.",
 )
-UNSUPPORTED_THREAD = "thread_unsupported_request"
+UNSUPPORTED_THREAD: ApiErrorCode = "thread_unsupported_request"
 THREAD_REMOVED = Notice(
     code="thread_left_out",
     path="thread",

@@ -32,6 +32,7 @@ from cllm.server.turns.headers import (
 from cllm.server.turns.previous_response import previous_response_error
 from cllm.wire.convert import parts_of
 from cllm.wire.messages import convert
+from cllm.wire.openai.request import decode_body
 from cllm.wire.responses.ids import (
     CONVERSATION_PREFIX,
     RESPONSE_PREFIX,
@@ -42,11 +43,10 @@ from cllm.wire.responses.ids import (
 )
 from cllm.wire.responses.parts import DIALECT
 from cllm.wire.responses.passthrough import ResponseRewriter
-from cllm.wire.responses.request import decode_request
+from cllm.wire.responses.request import decode_request, has_references
 from cllm.wire.responses.response_encoder import ResponsesStreamEncoder, encode_answer
 from cllm.wire.responses.response_fields import ResponseFields
 
-REFERENCE = b"item_reference"
 KEEP_ALIVE = b": keep-alive\n\n"
 STATE_FIELDS = ("background", "conversation", "previous_response_id", "store")
 
@@ -79,12 +79,7 @@ async def create_response(request: ApiRequest) -> Response:
     """POST /v1/responses."""
     quota, state = request.server.body_quota, request.server
     body = await read_body(request, quota)
-    resolved = body
-    if REFERENCE in body:
-        from cllm.server.api.item_references import resolve_references  # noqa: PLC0415 - rare
-
-        resolved = await resolve_references(body, request)
-    prompt = decode_request(resolved)
+    prompt = await _decode_request(body, request)
     check_counts(body, len(prompt.messages), quota.limits)
     options = convert(prompt.parameters, ResponseOptions)
     turn_headers = choose_mode(read_turn_headers(request.headers), options, prompt)
@@ -112,6 +107,19 @@ async def create_response(request: ApiRequest) -> Response:
         background=encoder if options.background else None,
         parameters=stored,
     )
+
+
+async def _decode_request(body: bytes, request: ApiRequest) -> Prompt:
+    """Decode the body; references to stored items are replaced by the items."""
+    fields = decode_body(body)
+    items = fields.get("input")
+    if not has_references(items):
+        return decode_request(body, fields)
+    from cllm.server.api.item_references import resolve_references  # noqa: PLC0415 - rare
+
+    check_counts(body, len(items), request.server.body_quota.limits)
+    resolved = await resolve_references(items, request, field="input")
+    return decode_request(msgspec.json.encode({**fields, "input": resolved}))
 
 
 def _list_echoed(prompt: Prompt, options: ResponseOptions) -> dict[str, Any]:

@@ -6,7 +6,7 @@ The classes of `core/errors.py` declare their own status and code.
 import math
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -31,7 +31,47 @@ ANTHROPIC_TYPES = {
     413: "request_too_large",
     529: "overloaded_error",
 }
-STATUSES: Mapping[str, int] = MappingProxyType(
+ApiErrorCode = Literal[
+    "invalid_conversation_id",
+    "invalid_header",
+    "invalid_request",
+    "thread_unsupported_request",
+    "missing_token",
+    "invalid_token",
+    "admin_key_required",
+    "host_not_allowed",
+    "origin_not_allowed",
+    "not_found",
+    "conversation_not_found",
+    "message_not_found",
+    "sequence_not_found",
+    "turn_not_found",
+    "response_not_found",
+    "previous_response_not_found",
+    "item_not_found",
+    "import_not_found",
+    "events_not_kept",
+    "model_not_found",
+    "method_not_allowed",
+    "request_timeout",
+    "stream_not_read",
+    "conversation_exists",
+    "response_cancelled",
+    "import_conflict",
+    "request_too_large",
+    "empty_messages_array",
+    "invalid_sequence_number",
+    "validation_error",
+    "upgrade_required",
+    "rate_limited",
+    "too_many_imports",
+    "not_supported",
+    "imports_unavailable",
+    "shutting_down",
+    "too_many_bodies",
+    "turn_timeout",
+]
+STATUSES: Mapping[ApiErrorCode, int] = MappingProxyType(
     {
         "invalid_conversation_id": 400,
         "invalid_header": 400,
@@ -56,6 +96,7 @@ STATUSES: Mapping[str, int] = MappingProxyType(
         "method_not_allowed": 405,
         "request_timeout": 408,
         "stream_not_read": 408,
+        "conversation_exists": 409,
         "response_cancelled": 409,
         "import_conflict": 409,
         "request_too_large": 413,
@@ -81,7 +122,7 @@ class ApiError(CllmError):
 
     def __init__(
         self,
-        code: str,
+        code: ApiErrorCode,
         message: str,
         *,
         param: str | None = None,
@@ -118,7 +159,7 @@ def _iterate_codes(kind: type[CllmError]) -> Iterator[tuple[str, int]]:
 
 
 STATUS_BY_CODE: Mapping[str, int] = MappingProxyType(
-    {**dict(_iterate_codes(CllmError)), **STATUSES}
+    dict([*_iterate_codes(CllmError), *STATUSES.items()])
 )
 """The HTTP status of every error code."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from cllm.server.http.errors import ApiError, openai_error_response
+from cllm.server.http.errors import ApiError, ApiErrorCode, openai_error_response
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
@@ -146,7 +146,7 @@ class HttpProtocol(HttpToolsProtocol):
             f"Request headers may have at most {self._head_bytes} bytes; send fewer.",
         )
 
-    def _reject(self, code: str, message: str) -> None:
+    def _reject(self, code: ApiErrorCode, message: str) -> None:
         if self.transport.is_closing():
             return
         if not (self._is_responding and self.cycle.response_started):

@@ -22,6 +22,7 @@ from cllm.logs import TRACE, describe_exception, log
 from cllm.server.http.errors import (
     UNEXPECTED,
     ApiError,
+    ApiErrorCode,
     EncodedResponse,
     RequestError,
     anthropic_error_response,
@@ -269,7 +270,8 @@ def _encode_error(scope: Scope, error: RequestError) -> EncodedResponse:
 def _encode_routing_error(request: Request, status: int) -> EncodedResponse:
     from cllm.server.http.route_advice import advise  # noqa: PLC0415 - only for errors
 
-    code, message, allow = "not_found", advise(request.url.path), {}
+    code: ApiErrorCode = "not_found"
+    message, allow = advise(request.url.path), {}
     if request.headers.get("upgrade", "").lower() == "websocket":
         code, message = "upgrade_required", "This server has no WebSockets; send a POST request."
     elif status == 405:  # noqa: PLR2004

@@ -39,6 +39,7 @@ COMPLETION_CODES = (
     "conversation_not_found",
     "model_not_found",
     "conversation_busy",
+    "conversation_exists",
     "idempotency_conflict",
     "request_too_large",
     "empty_messages_array",

@@ -11,11 +11,12 @@ import msgspec
 from markupsafe import Markup
 
 from cllm.core.conversation import Summary
-from cllm.core.errors import ConversationNotFoundError, UsageError
+from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
 from cllm.core.ports import Hit, Hits, Origin, Overview
 from cllm.server.api.conversation_lists import (
     find_stores,
+    find_titles,
     list_page,
     publish_summary,
     search_page,
@@ -30,8 +31,8 @@ from cllm.server.page.texts import TEXTS
 from cllm.server.state import ApiRequest
 
 PAGE_SIZE = 100
-MAX_FILTERED_HITS = 200
-"""The best matches of a search that are compared with the filters."""
+MAX_TITLES = 20
+"""The newest conversations with a matching title that a search shows."""
 MAX_BEFORE_MATCH = 16
 MAX_LENGTH = 200
 MARKS = re.compile(r"```\w*|[*`]+|(?:^|(?<=\s))(?:#{1,6}|>|-{3,})(?=\s)|\|[\s:|-]*")
@@ -151,45 +152,51 @@ async def _read_overviews(request: ApiRequest, items: Sequence[Summary]) -> Mapp
 
 
 async def _search(request: ApiRequest, selection: Selection) -> Rows:
-    is_filtered = selection.has_conversation_filter
+    filters = selection.filters(request.server.clock())
     query = SearchQuery(
         q=selection.words,
-        limit=MAX_FILTERED_HITS if is_filtered else PAGE_SIZE,
-        offset=0 if is_filtered else selection.offset,
+        limit=PAGE_SIZE,
+        offset=selection.offset,
         archive_filter=selection.archive_filter,
     )
     try:
-        hits = await search_page(request, query)
+        hits = await search_page(request, query, **filters)
     except UsageError:
         # While a person types, the query may have no word yet.
         return Rows(days=())
-    if is_filtered:
-        hits = await _filter_hits(hits, request, selection)
+    titles = () if selection.offset else await _find_titles(request, selection, hits)
     end = selection.offset + len(hits.items)
-    rows = tuple(map(_build_hit_row, hits.items))
+    rows = (*titles, *map(_build_hit_row, hits.items))
     return Rows(
         days=(Day(label="", rows=rows),) if rows else (),
         next_url=selection.url(offset=end) if end < hits.total else None,
-        status=_count_messages(hits) if rows else "",
+        status=_count_results(len(titles), hits) if rows else "",
         notices=hits.notices,
     )
 
 
-async def _filter_hits(hits: Hits, request: ApiRequest, selection: Selection) -> Hits:
-    """Return the hits in conversations that the filters select."""
-    selected: dict[str, bool] = {}
-    for public_id in dict.fromkeys(hit.conversation for hit in hits.items):
-        refs = reversed(find_stores(None, request))
-        ref = next(ref for ref in refs if public_id.startswith(ref.prefix))
-        try:
-            own_id = public_id.removeprefix(ref.prefix)
-            summary = await ref.store.summary(own_id, owner=ref.owner)
-        except ConversationNotFoundError:
-            selected[public_id] = False
-        else:
-            selected[public_id] = _is_selected(summary, ref, request, selection)
-    items = tuple(hit for hit in hits.items if selected[hit.conversation])
-    return msgspec.structs.replace(hits, items=items, total=len(items), more=False)
+async def _find_titles(request: ApiRequest, selection: Selection, hits: Hits) -> tuple[Row, ...]:
+    """Return the conversations whose title has the words, except those with one of the hits."""
+    page = await find_titles(
+        request,
+        " ".join(selection.q.split()),
+        limit=MAX_TITLES,
+        archive_filter=selection.archive_filter,
+        **selection.filters(request.server.clock()),
+    )
+    found = {hit.conversation for hit in hits.items}
+    items = [item for item in page.items if item.id not in found]
+    overviews = await _read_overviews(request, items)
+    return tuple(_build_title_row(one, overviews.get(one.id, NO_OVERVIEW)) for one in items)
+
+
+def _count_results(titles: int, hits: Hits) -> str:
+    """Return the number of titles and messages."""
+    counts = [_count_messages(hits)] if hits.total or not titles else []
+    if titles:
+        text = TEXTS["search_titles_one"] if titles == 1 else TEXTS["search_titles"]
+        counts.insert(0, text.format(count=titles))
+    return ", ".join(counts)
 
 
 def _count_messages(hits: Hits) -> str:
@@ -228,6 +235,11 @@ def _format_cost(overview: Overview) -> str:
     if overview.unpriced and not overview.cost:
         return UNKNOWN
     return format_cost(overview.cost) + ("+" if overview.unpriced else "")
+
+
+def _build_title_row(summary: Summary, overview: Overview) -> Row:
+    row = _build_row(summary, overview)
+    return msgspec.structs.replace(row, clock=format_day(row.time), tokens="", cost="", is_hit=True)
 
 
 def _build_hit_row(hit: Hit) -> Row:

@@ -64,11 +64,14 @@ def is_data_image(url: str) -> bool:
     return len(url) <= MAX_IMAGE and DATA_IMAGE.fullmatch(url) is not None
 
 
-def render_markdown(text: str) -> Markup:
-    """Return HTML; of a long or deeply nested text, plain text."""
+def render_markdown(text: str, *, has_breaks: bool = False) -> Markup:
+    """Return HTML; of a long or deeply nested text, plain text.
+
+    `has_breaks`: line breaks in a paragraph are shown, and do not join its lines.
+    """
     if len(text) > MAX_MARKDOWN:
         return render_plain(text)
-    parser, environment = _parser(), dict[str, Any]()
+    parser, environment = _parser(has_breaks=has_breaks), dict[str, Any]()
     tokens = parser.parse(text, environment)
     if any(token.level >= MAX_NESTING for token in tokens):
         return render_plain(text)
@@ -90,8 +93,8 @@ async def render_block(request: ApiRequest) -> Response:
 
 
 @cache
-def _parser() -> MessageMarkdown:
-    parser = MessageMarkdown("commonmark", {"html": False})
+def _parser(*, has_breaks: bool) -> MessageMarkdown:
+    parser = MessageMarkdown("commonmark", {"html": False, "breaks": has_breaks})
     parser.enable(["table", "strikethrough"])
     parser.core.ruler.push("bare_links", _link_addresses)
     parser.core.ruler.push("attributes", _set_attributes)

@@ -20,6 +20,7 @@ from cllm.core.message import (
     Message,
     RedactedThinking,
     Refusal,
+    Role,
     Text,
     Thinking,
     ToolCall,
@@ -244,15 +245,17 @@ class _TurnViewer:
                 sequence=one.first + index if turn.id in self._on_path else None,
                 role=message.role,
                 time=(turn.ended_at if is_reply else None) or turn.started_at,
-                parts=tuple(item for part in parts for item in self._view_part(part, turn)),
+                parts=tuple(
+                    item for part in parts for item in self._view_part(part, turn, message.role)
+                ),
                 is_first_reply=bool(replies) and index == replies[0],
                 is_last_reply=bool(replies) and index == replies[-1],
             )
 
-    def _view_part(self, part: AnyPart, turn: Turn) -> Iterator[PartItem]:
+    def _view_part(self, part: AnyPart, turn: Turn, role: Role) -> Iterator[PartItem]:
         match part:
             case Text():
-                yield self._view_text(part.text)
+                yield self._view_text(part.text, role)
             case Thinking():
                 shown, missing = self._limits.cut(part.text, MAX_OUTPUT)
                 yield PartItem(kind="thinking", html=render_markdown(shown), missing=missing)
@@ -273,10 +276,12 @@ class _TurnViewer:
             case other:
                 assert_never(other)
 
-    def _view_text(self, text: str) -> PartItem:
+    def _view_text(self, text: str, role: Role) -> PartItem:
+        """Show the text; that of a person, who does not write Markdown, with its line breaks."""
         is_long = len(text) > MAX_MARKDOWN or self._limits.text <= 0
         shown, missing = self._limits.cut(text, MAX_MARKDOWN)
-        html = render_plain(shown) if is_long else render_markdown(shown)
+        has_breaks = role == "user"
+        html = render_plain(shown) if is_long else render_markdown(shown, has_breaks=has_breaks)
         return PartItem(kind="text", html=html, missing=missing)
 
     def _view_call(self, call: ToolCall, turn: Turn) -> ToolLine:

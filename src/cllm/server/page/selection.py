@@ -37,7 +37,6 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_conversation_filter(self) -> bool:
-        """Whether it has filters that a search of messages does not have."""
         return bool(self.origin or self.model or self.days)
 
     @property
@@ -48,17 +47,21 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     def since(self, now: datetime) -> datetime | None:
         return now - timedelta(days=int(self.days)) if self.days else None
 
+    def filters(self, now: datetime) -> dict[str, Any]:
+        """The filters of model, time and origin; None selects everything."""
+        return {
+            "model": self.model or None,
+            "since": self.since(now),
+            "origin": self.origin or None,
+        }
+
     def includes(self, summary: Summary, *, unnamed: Origin, now: datetime) -> bool:
         """Whether the filters, without the words, select a conversation.
 
         `unnamed` is the origin of a conversation without a source.
         """
         return matches_filter(summary, self.archive_filter) and is_listed(
-            summary,
-            model=self.model,
-            since=self.since(now),
-            origin=self.origin or None,
-            unnamed=unnamed,
+            summary, **self.filters(now), unnamed=unnamed
         )
 
     def url(self, **changes: Any) -> str:

@@ -106,7 +106,8 @@ def _view_variant(
     position: dict[str, object],
 ) -> TreeRow:
     text = " ".join(variant.text[: 2 * MAX_LABEL].split()) or variant.state
-    title = f"{TEXTS['variant']} {variant.sequence_number}: {text}"
+    number = variant.label.rpartition("@")[2]
+    title = f"{TEXTS['variant']} {number}: {text}"
     return msgspec.convert(
         {
             "label": _shorten(title),

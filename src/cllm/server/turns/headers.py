@@ -87,7 +87,8 @@ FIND_CONVERSATION = FindConversation()
 class RequestHeaders(msgspec.Struct, frozen=True, kw_only=True):
     """Values of the headers. `retries` is the count of the client's SDK.
 
-    `switches_model`: a continued conversation changes to the model of the request.
+    `switches_model`: a continued conversation changes to the model of the request; False: it uses
+    its own model; None: it uses the model of the request for this turn.
     """
 
     mode: Mode = STATELESS
@@ -95,7 +96,7 @@ class RequestHeaders(msgspec.Struct, frozen=True, kw_only=True):
     on_conflict: OnConflict = "reject"
     strict: bool | None = None
     history: HistoryMode = "auto"
-    switches_model: bool = False
+    switches_model: bool | None = None
     idempotency_key: str | None = None
     retries: int | None = None
     callers_key: CallersKey | None = None
@@ -147,7 +148,7 @@ def read_turn_headers(headers: Headers) -> RequestHeaders:
         on_conflict=_read_conflict(values.get(CONFLICT)),
         strict=_read_flag(STRICT, values),
         history=_read_history(values.get(HISTORY)),
-        switches_model=_read_flag(SWITCH_MODEL, values) or False,
+        switches_model=_read_flag(SWITCH_MODEL, values),
         idempotency_key=_read_idempotency_key(values.get(IDEMPOTENCY)),
         # Sent by an SDK: an invalid value is not the caller's mistake.
         retries=int(retries) if RETRY_COUNT.fullmatch(retries) else None,

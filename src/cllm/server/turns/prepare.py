@@ -50,6 +50,7 @@ from cllm.server.turns.headers import (
 )
 from cllm.wire.convert import is_plain_user
 from cllm.wire.errors import FieldError
+from cllm.wire.responses.ids import find_item_conversation
 
 EMPTY_HEADERS = Headers()
 MAX_MODEL_LENGTH = 2048
@@ -131,7 +132,8 @@ async def prepare_turn(
         target=TurnTarget(
             model=select_model(prompt.model, turn_headers.provider, state),
             model_is_explicit=True,
-            switches_model=turn_headers.switches_model,
+            overrides_model=turn_headers.switches_model is None,
+            switches_model=turn_headers.switches_model is True,
             fallbacks=settings.fallbacks,
             parameters=prompt.parameters,
             dialect=prompt.dialect,
@@ -190,7 +192,7 @@ def _prepare_new(base: TurnRequest, prompt: Prompt, state: ServerState) -> Prepa
         create=NewConversation(id=ref),
         preloaded=None,
         cache_key=state.app.cache_key(ref),
-        visible=True,
+        saves_unsent=True,
         wait=0,
     )
     return PreparedTurn(request=request, store=state.store, events=state.store, public_id=ref)
@@ -217,7 +219,9 @@ def prepare_recorded(
     client = identify_client(headers, prompt, rules)
     if not split.saved_messages or not client.is_recorded:
         return _prepare_stateless(base, prompt)
+    is_responses = prompt.dialect == "responses"
     history = ClientHistory(
+        item_conversation=find_item_conversation(split.saved_messages) if is_responses else None,
         family=client.session,
         parent_family=client.parent_session,
         client=client.client or UNKNOWN_CLIENT,
@@ -232,9 +236,11 @@ def _with_client_history(
     request = replace(
         base,
         input=_prepare_input(base, prompt, split),
-        target=replace(base.target, switches_model=True),
+        target=replace(base.target, overrides_model=True),
     )
-    return request.with_storage(client_history=history, skip_preload=True, visible=True, wait=0)
+    return request.with_storage(
+        client_history=history, skip_preload=True, saves_unsent=True, wait=0
+    )
 
 
 def _has_whole_history(mode: HistoryMode, messages: Sequence[Message]) -> bool:
@@ -277,7 +283,11 @@ async def _prepare_continued(
     wait = state.settings.limits.queue_seconds if turn_headers.on_conflict == "queue" else 0
     create = NewConversation(id=state.new_id(), name=mode.ref) if mode.is_name else None
     prefix = FILES_PREFIX if mode.in_files else ""
-    if _has_whole_history(turn_headers.history, split.saved_messages):
+    messages = await _drop_repeated(
+        store, mode, base.storage.owner, split.saved_messages, turn_headers.history
+    )
+    is_end = messages is not split.saved_messages
+    if not is_end and _has_whole_history(turn_headers.history, messages):
         history = ClientHistory(conversation=mode.ref, strict=base.target.strict)
         request = _with_client_history(base, prompt, split, history)
         return PreparedTurn(
@@ -288,20 +298,22 @@ async def _prepare_continued(
         )
     preloaded: StoredConversation | None = None
     can_skip = not mode.in_files and not mode.is_name and state.app.can_skip_preload
+    can_skip = can_skip and base.target.uses_own_model
     skip_preload = bool(split.saved_messages) and can_skip
     if not skip_preload:
         preloaded = await _load_head(store, mode, base.storage.owner)
+    if preloaded is not None and not base.target.uses_own_model:
+        _check_file(preloaded.model or "", state)
     if preloaded is None and create is not None:
-        return _add_name(_prepare_new(base, prompt, state), mode.ref)
+        return _add_name(_prepare_new(base, prompt, state), mode.ref, wait=wait)
     ref = mode.ref if preloaded is None else preloaded.id
-    messages = await _drop_repeated(store, ref, base.storage.owner, split.saved_messages)
     request = base.with_storage(
         ref=ref,
         preloaded=msgspec.UNSET if preloaded is None else preloaded,
         skip_preload=skip_preload,
         cache_key=state.app.cache_key(ref),
         window=state.app.window_for,
-        visible=True,
+        saves_unsent=True,
         wait=wait,
     ).with_input(messages=messages, system=split.system_prompt, original=None)
     if preloaded is not None and not split.saved_messages:
@@ -327,7 +339,7 @@ async def _prepare_after_response(
         raise _empty_error("The request has no input; send at least one item.")
     history = await find_history(mode, owner=base.storage.owner, state=state)
     prefixed = _add_prefix(base.input, split)
-    request = replace(base, target=replace(base.target, switches_model=True))
+    request = replace(base, target=replace(base.target, overrides_model=True))
     request = request.with_storage(
         ref=history.ref,
         preloaded=msgspec.UNSET if history.conversation is None else history.conversation,
@@ -335,7 +347,7 @@ async def _prepare_after_response(
         expected_count=history.message_count,
         cache_key=state.app.cache_key(history.ref),
         window=state.app.window_for if mode.truncates else None,
-        visible=True,
+        saves_unsent=True,
         wait=0,
     ).with_input(
         messages=split.saved_messages,
@@ -358,24 +370,24 @@ async def _find_named(
     """Return the mode with the store that has the name: the server's, or the folder of files."""
     if not mode.is_name or state.files is None:
         return mode
-    if not await _exists(state.files, mode.ref, owner):
+    if await _find_id(state.files, mode.ref, owner) is None:
         return mode
-    if await _exists(state.store, mode.ref, owner):
+    stored_id = await _find_id(state.store, mode.ref, owner)
+    if stored_id is not None:
         raise ApiError(
             "conversation_exists",
-            f"Two conversations have this name: send the UUID of the one in the server's store, or "
-            f"{FILES_PREFIX}{mode.ref} for the conversation file.",
+            f"Two conversations have this name: send {stored_id} for the one in the server's "
+            f"store, or {FILES_PREFIX}{mode.ref} for the conversation file.",
             param=CONVERSATION,
         )
     return ContinueConversation(mode.ref, in_files=True)
 
 
-async def _exists(store: Store, ref: str, owner: str) -> bool:
+async def _find_id(store: Store, ref: str, owner: str) -> str | None:
     try:
-        await store.summary(ref, owner=owner)
+        return (await store.summary(ref, owner=owner)).id
     except ConversationNotFoundError:
-        return False
-    return True
+        return None
 
 
 async def _load_head(
@@ -393,27 +405,59 @@ async def _load_head(
     return head
 
 
-def _add_name(prepared: PreparedTurn, name: str) -> PreparedTurn:
-    """Return the turn that starts a conversation with a name."""
+def _add_name(prepared: PreparedTurn, name: str, *, wait: float) -> PreparedTurn:
+    """Return the turn that starts a conversation with a name.
+
+    It waits if another request starts the conversation at the same moment.
+    """
     create = prepared.request.storage.create
     create = None if create is None else replace(create, name=name)
-    return replace(prepared, request=prepared.request.with_storage(ref=name, create=create))
+    request = prepared.request.with_storage(ref=name, create=create, wait=wait)
+    return replace(prepared, request=request)
 
 
 async def _drop_repeated(
-    store: Store, ref: str, owner: str, messages: tuple[Message, ...]
+    store: Store,
+    mode: ContinueConversation,
+    owner: str,
+    messages: tuple[Message, ...],
+    history: HistoryMode,
 ) -> tuple[Message, ...]:
-    """Return new messages without those that repeat the end of the stored conversation."""
-    if len(messages) < 2 or is_plain_user(messages[0]):  # noqa: PLR2004
+    """Return the messages without those that repeat the end of the stored conversation."""
+    least = _count_repeatable(messages, history)
+    if least is None:
         return messages
     from cllm.wire.path_digest import have_same_meaning  # noqa: PLC0415 - rarely needed
 
-    newest = await store.load(ref, owner=owner, tail=len(messages))
+    try:
+        # Some of them can be those of failed turns.
+        newest = await store.load(mode.ref, owner=owner, tail=2 * len(messages))
+    except ConversationNotFoundError:
+        if mode.is_name:
+            return messages
+        raise
     stored = [one for turn in newest.history() for one in turn.messages]
-    for count in range(min(len(messages) - 1, len(stored)), 0, -1):
+    for count in range(min(len(messages) - 1, len(stored)), least - 1, -1):
         if all(map(have_same_meaning, stored[-count:], messages[:count])):
-            return messages[count:]
+            is_longer = len(stored) > count or newest.first_sequence > 1
+            return messages[count:] if is_longer or least == 1 else messages
     return messages
+
+
+def _count_repeatable(messages: Sequence[Message], history: HistoryMode) -> int | None:
+    """Return how many first messages, at least, can repeat the end of a conversation.
+
+    A reply or a tool result; or a turn from its user message to its first reply, if there is no
+    other user message: tool helpers of SDKs send the messages of their turn each time.
+    """
+    if len(messages) < 2 or history == "full":  # noqa: PLR2004
+        return None
+    if not is_plain_user(messages[0]):
+        return 1
+    replies = (index for index, message in enumerate(messages) if message.role == "assistant")
+    first = next(replies, len(messages))
+    is_turn = first < len(messages) - 1 and not any(map(is_plain_user, messages[first:]))
+    return first + 1 if is_turn and history == "auto" else None
 
 
 async def _find_turn_to_regenerate(
@@ -493,6 +537,7 @@ def select_model(name: str, provider: str | None, state: ServerState) -> str:
     default = state.settings.default_provider
     if default is not None and has_model(name, state.app.catalogue(default)):
         return f"{default}/{name}"
+    _check_file(name, state)
     return name
 
 
@@ -520,18 +565,24 @@ def _join_provider(provider: str, name: str, state: ServerState) -> str:
 def _check_model(model: str, state: ServerState) -> str:
     """Return the model; raise ModelNotFoundError if the provider's catalogue lacks it."""
     provider, _, name = model.partition("/")
-    settings = state.app.settings
-    if is_model_file(model) and model not in (state.app.model, *settings.fallbacks):
-        raise ModelNotFoundError(
-            "A model file can be used over HTTP only if the server's settings name it.",
-            model=model,
-        )
+    _check_file(model, state)
     if provider == LOCAL:
         return model
     catalogue = state.app.catalogue(provider)
     if has_model(name, catalogue) is False:
         raise model_not_found_error(name, catalogue)
     return model
+
+
+def _check_file(model: str, state: ServerState) -> None:
+    """Raise ModelNotFoundError for a model file that the settings do not name."""
+    settings = state.app.settings
+    named = (*settings.fallbacks, *settings.aliases.values(), *state.settings.routes.values())
+    if is_model_file(model) and model not in (state.app.model, *named):
+        raise ModelNotFoundError(
+            "A model file can be used over HTTP only if the server's settings name it.",
+            model=model,
+        )
 
 
 def _provider_names(state: ServerState) -> set[str]:

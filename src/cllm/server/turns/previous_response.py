@@ -88,11 +88,19 @@ async def load_response(
             conversation = await store.load(key.conversation, owner=owner)
     except (ConversationNotFoundError, TurnNotFoundError):
         return None
-    turn = find_turn(conversation, key.turn)
-    is_hidden = conversation.archived_at is not None or key.turn in list_deleted(conversation)
-    if turn is None or is_hidden:
-        return None
-    return StoredResponse(conversation=conversation, turn=turn)
+    return list_responses(conversation).get(key.turn)
+
+
+def list_responses(conversation: StoredConversation) -> dict[str, StoredResponse]:
+    """Return the responses of a conversation that are not deleted, by turn."""
+    if conversation.archived_at is not None:
+        return {}
+    deleted = list_deleted(conversation)
+    return {
+        turn.id: StoredResponse(conversation=conversation, turn=turn)
+        for turn in (*conversation.turns, *conversation.variants)
+        if turn.id not in deleted
+    }
 
 
 def find_turn(conversation: StoredConversation, turn_id: str) -> Turn | None:

@@ -15,6 +15,7 @@ from threading import Lock
 from typing import ClassVar, Generic, TypeVar
 
 from cllm.core.errors import StoreUnavailableError
+from cllm.stores.write_ahead_log import PRIMARY_CODE, enable_write_ahead_log
 
 BUSY_SECONDS = 5.0
 FILES_PER_TRANSACTION = 200
@@ -75,22 +76,30 @@ class FileIndex(ABC, Generic[C]):
         *,
         column: str = "state",
         track: Track | None = None,
-    ) -> None:
+    ) -> set[str]:
         """Read the files that are new or changed; forget those without a state.
 
-        `column` is that of the saved state.
+        Return the keys of files that could not be read; the next call reads them again. `column`
+        is that of the saved state.
         """
         known = self._read_states(column)
         gone = [key for key in known if key not in states]
         changed = [key for key, state in states.items() if known.get(key) != state]
         keys = iter(changed if track is None else track(changed, len(changed)))
+        unavailable: set[str] = set()
         while batch := list(islice(keys, FILES_PER_TRANSACTION)):
-            files = list(_read_files(batch, states, read))
+            files: list[tuple[str, str, C | None]] = []
+            for key in batch:
+                try:
+                    files.append((key, states[key], read(key)))
+                except StoreUnavailableError:
+                    unavailable.add(key)
             with self._transaction():
                 for key, state, content in files:
                     self._save(key, state, content)
         if gone:
             self._remove(gone)
+        return unavailable
 
     def _remove(self, keys: Iterable[str]) -> None:
         """Forget files, and erase their data from the index and its write-ahead log."""
@@ -108,7 +117,7 @@ class FileIndex(ABC, Generic[C]):
 
     def _prepare(self) -> None:
         # With a write-ahead log a commit needs no fsync, and readers do not wait.
-        self._connection.execute("PRAGMA journal_mode = WAL")
+        enable_write_ahead_log(self._connection, BUSY_SECONDS)
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.execute("PRAGMA secure_delete = ON")
         if self._read_version() == self.version:
@@ -136,14 +145,6 @@ class FileIndex(ABC, Generic[C]):
                 self._connection.execute("ROLLBACK")
             raise
         self._connection.execute("COMMIT")
-
-
-def _read_files(
-    keys: Iterable[str], states: Mapping[str, str], read: ReadFile[C]
-) -> Iterator[tuple[str, str, C | None]]:
-    for key in keys:
-        with suppress(StoreUnavailableError):
-            yield key, states[key], read(key)
 
 
 I = TypeVar("I", bound=FileIndex)  # type: ignore[type-arg]  # noqa: E741
@@ -207,7 +208,7 @@ def remove_index(path: Path) -> None:
 def is_damage(error: sqlite3.Error) -> bool:
     """Whether a new file can help."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-    return code & 0xFF not in USABLE_CODES
+    return code & PRIMARY_CODE not in USABLE_CODES
 
 
 def find_index_path(cache: Path, kind: str, folder: Path) -> Path:

@@ -44,6 +44,7 @@ from cllm.wire.conversation_file.turn_records import Remainder
 SUFFIX = ".json"
 LOCK_FOLDER = ".locks"
 LOCK_SUFFIX = ".lock"
+NO_TARGET = "the target of the symbolic link does not exist"
 SEARCH_FOLDER = "search"
 """Of the cache folder, with the index of texts."""
 
@@ -111,15 +112,8 @@ class JsonFolder:
 
     def file_states(self) -> dict[str, str]:
         """Return a text for each key that changes with the file: also in the same moment."""
-        states: dict[str, str] = {}
-        for key, file in self._list_files():
-            try:
-                status = file.stat()
-            except OSError:
-                continue
-            times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
-            states[key] = f"{status.st_ino} {status.st_size} {times}"
-        return states
+        states = ((key, _read_state(file)) for key, file in self._list_files())
+        return {key: state for key, state in states if state is not None}
 
     def summary(self, key: str) -> Summary:
         data, modified_at = self.read_bytes(key)
@@ -311,6 +305,8 @@ class JsonFolder:
         try:
             data, modified_at = read_file(path)
         except FileNotFoundError:
+            if path.is_symlink():
+                raise BrokenConversationError(str(path), reason=NO_TARGET) from None
             raise ConversationNotFoundError(key) from None
         except NotAFileError as error:
             raise BrokenConversationError(str(path), reason=str(error)) from None
@@ -331,6 +327,18 @@ class JsonFolder:
         self._refuse_link(conversation.id)
         data = encode_conversation(conversation, remainder)
         write_file(self.path, conversation.id + SUFFIX, data)
+
+
+def _read_state(file: os.DirEntry[str]) -> str | None:
+    """None for a deleted file; an empty text for one that cannot be read, such as a link loop."""
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return "" if file.is_symlink() else None
+    except OSError:
+        return ""
+    times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
+    return f"{status.st_ino} {status.st_size} {times}"
 
 
 def _to_datetime(seconds: float) -> datetime:

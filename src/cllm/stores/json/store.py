@@ -28,7 +28,6 @@ from cllm.core.errors import (
 )
 from cllm.core.notice import Notice
 from cllm.core.ports import (
-    ArchiveFilter,
     Clock,
     Lease,
     NewConversation,
@@ -39,10 +38,10 @@ from cllm.core.ports import (
     TurnStart,
 )
 from cllm.stores import edits
-from cllm.stores.edits import Change, EditingStore, ReadScope
+from cllm.stores.editing_store import Change, EditingStore, ReadScope
 from cllm.stores.json.folder import SEARCH_FOLDER, FileBefore, JsonFolder
 from cllm.stores.leases import poll_sync
-from cllm.stores.lists import NewestMatches, ScannedLists
+from cllm.stores.lists import IsSelected, NewestMatches, ScannedLists
 from cllm.stores.locks import Lock
 from cllm.stores.views import select_tail
 
@@ -195,17 +194,17 @@ class JsonFileStore(ScannedLists, EditingStore):
         return self._with_texts(lambda texts: texts.list_summaries(), self._folder.summaries)
 
     async def _find_newest(
-        self, words: Sequence["SearchTerm"], owner: str, archive_filter: ArchiveFilter
+        self, words: Sequence["SearchTerm"], owner: str, is_selected: IsSelected
     ) -> NewestMatches:
         if owner != LOCAL_OWNER:
             return NewestMatches(matches=[])
         scan = super()._find_newest
 
         def find() -> NewestMatches | None:
-            return self._with_texts(lambda texts: texts.search(words, archive_filter), lambda: None)
+            return self._with_texts(lambda texts: texts.search(words, is_selected), lambda: None)
 
         found = await self._offload(find)
-        return await scan(words, owner, archive_filter) if found is None else found
+        return await scan(words, owner, is_selected) if found is None else found
 
     def _with_texts(self, work: Callable[["JsonTexts"], T], instead: Callable[[], T]) -> T:
         """Use the index if the folder is large; read all files if it cannot be used."""

@@ -14,12 +14,10 @@ from cllm.core.errors import (
     ConversationNotFoundError,
 )
 from cllm.core.notice import Notice
-from cllm.core.ports import ArchiveFilter
 from cllm.stores.json.file_index import IndexAccess, UnusableIndexError, find_index_path
 from cllm.stores.json.folder import SEARCH_FOLDER, JsonFolder
 from cllm.stores.json.text_index import IndexedContent, MatchingFile, TextIndex
-from cllm.stores.lists import NewestMatches
-from cllm.stores.pagination import matches_filter
+from cllm.stores.lists import IsSelected, NewestMatches
 from cllm.stores.progress import current_track
 from cllm.stores.search import MAX_RANKED, SearchMatch, SearchTerm, find_matches, sort_newest
 
@@ -42,21 +40,25 @@ class JsonTexts:
         states = self._folder.file_states()
 
         def work(index: TextIndex) -> tuple[list[Summary], list[str]]:
-            index.refresh(states, self._read_summary, track=current_track(TASK))
-            return list(index.list_summaries()), index.list_unreadable()
+            unavailable = index.refresh(states, self._read_summary, track=current_track(TASK))
+            known = [one for one in index.list_summaries() if one.id not in unavailable]
+            return known, sorted(unavailable.union(index.list_unreadable()))
 
         summaries, unreadable = self._access.use(work)
         # Read again, for the reason.
         more, notices = self._folder.summaries(unreadable)
         return summaries + more, notices
 
-    def search(self, words: Sequence[SearchTerm], archive_filter: ArchiveFilter) -> NewestMatches:
+    def search(self, words: Sequence[SearchTerm], is_selected: IsSelected) -> NewestMatches:
         states = self._folder.file_states()
 
         def work(index: TextIndex) -> tuple[list[MatchingFile], list[str]]:
             track = current_track(TASK)
-            index.refresh(states, self._read_content, column="text_state", track=track)
-            return index.find_words(words), index.list_unreadable()
+            unavailable = index.refresh(
+                states, self._read_content, column="text_state", track=track
+            )
+            known = [one for one in index.find_words(words) if one.key not in unavailable]
+            return known, sorted(unavailable.union(index.list_unreadable()))
 
         files, unreadable = self._access.use(work)
         notices: list[Notice] = []
@@ -68,7 +70,7 @@ class JsonTexts:
             if searched == MAX_SEARCHED_FILES or is_older:
                 break
             for conversation in self._folder.read_all(notices, (file.key,)):
-                if matches_filter(conversation, archive_filter):
+                if is_selected(conversation):
                     searched += 1
                     newest += find_matches(conversation, words, file.sequences)
             if len(newest) > MAX_RANKED:

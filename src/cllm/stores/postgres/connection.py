@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 import msgspec
@@ -99,6 +99,15 @@ _MESSAGES: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
+INVALID_URL = (
+    "the store URL is not a valid PostgreSQL URL; write "
+    "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special characters of the password "
+    "percent-encoded, such as %23 for #."
+)
+MAX_PORT = 65_535
+ENCODING = "UTF8"
+
+
 def is_connection_lost(error: BaseException | None) -> bool:
     """Whether the connection is lost: the statement may have run.
 
@@ -151,8 +160,12 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def split_url(url: str) -> tuple[str, PoolOptions]:
     """The URL as asyncpg accepts it, without the `pool_…` parameters, and these."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise SettingsError(INVALID_URL) from error
     query = parse_qsl(parts.query, keep_blank_values=True)
+    _check_address(parts, query)
     pool = {name[5:]: value for name, value in query if name.startswith("pool_")}
     try:
         options = msgspec.convert(pool, PoolOptions, strict=False)
@@ -164,6 +177,17 @@ def split_url(url: str) -> tuple[str, PoolOptions]:
         raise SettingsError(f"the store URL can have {names}; pool_size must be at least 1.")
     others = urlencode([(name, value) for name, value in query if not name.startswith("pool_")])
     return urlunsplit(parts._replace(scheme="postgresql", query=others)), options
+
+
+def _check_address(parts: SplitResult, query: Sequence[tuple[str, str]]) -> None:
+    """Raise SettingsError for a port that is none; the message has no part of the URL."""
+    ports = [port for name, value in query if name == "port" for port in value.split(",")]
+    for host in parts.netloc.rpartition("@")[2].split(","):
+        _, colon, port = host.rpartition("]")[2].partition(":")
+        ports += [port] if colon else []
+    is_valid = all(port.isdecimal() and 0 < int(port) <= MAX_PORT for port in ports)
+    if parts.fragment or not is_valid:
+        raise SettingsError(INVALID_URL)
 
 
 def _describe_invalid_option(pool: Mapping[str, str]) -> str:
@@ -308,6 +332,7 @@ class PostgresPool:
         )
         if self._is_direct is None:
             try:
+                check_encoding(connection)
                 self._is_direct = await _is_direct(connection)
             except BaseException:
                 connection.terminate()
@@ -316,6 +341,16 @@ class PostgresPool:
                 await connection.close()
                 return await self._connect(*arguments, **options)
         return connection
+
+
+def check_encoding(connection: "asyncpg.Connection[Any]") -> None:
+    """Raise StoreUnavailableError if the database cannot store every text."""
+    encoding = connection.get_settings().server_encoding
+    if encoding != ENCODING:
+        raise StoreUnavailableError(
+            f"The database has the encoding {encoding}, and cllm needs {ENCODING}; create another "
+            f"one with: createdb --encoding={ENCODING} --locale=C.UTF-8 --template=template0 NAME"
+        )
 
 
 async def _is_direct(connection: "asyncpg.Connection[Any]") -> bool:
@@ -349,7 +384,7 @@ async def _run_in_postgres(url: str, work: "Callable[[sa.Connection], T]") -> T:
     target, _ = split_url(url)
     engine = create_async_engine(
         "postgresql+asyncpg://",
-        async_creator=lambda: asyncpg.connect(target, statement_cache_size=0),
+        async_creator=lambda: _connect_for_migration(target),
         # Behind a pooler another client may use the same statement name.
         connect_args={"prepared_statement_name_func": lambda: f"cllm_{uuid.uuid4().hex}"},
         poolclass=sa.pool.NullPool,
@@ -366,6 +401,16 @@ async def _run_in_postgres(url: str, work: "Callable[[sa.Connection], T]") -> T:
         raise postgres_error(error) from error
     finally:
         await engine.dispose()
+
+
+async def _connect_for_migration(target: str) -> "asyncpg.Connection[Any]":
+    connection = await asyncpg.connect(target, statement_cache_size=0)
+    try:
+        check_encoding(connection)
+    except StoreUnavailableError:
+        await connection.close()
+        raise
+    return connection
 
 
 class PostgresBase(ABC):

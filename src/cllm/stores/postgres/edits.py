@@ -20,8 +20,9 @@ from cllm.core.errors import (
     ConversationNotFoundError,
 )
 from cllm.stores import edits
-from cllm.stores.edits import Change, ReadScope
+from cllm.stores.editing_store import Change, ReadScope
 from cllm.stores.leases import LEASE_SECONDS, poll
+from cllm.stores.postgres import edit_statements as edit_sql
 from cllm.stores.postgres import statements as sql
 from cllm.stores.postgres.connection import MAX_PAUSE, Connection, PostgresPool
 from cllm.stores.postgres.reader import (
@@ -60,15 +61,15 @@ async def add_conversation(
         (*key, *_encode_place(at, groups.get(turn.id)), *POSTGRES_CODEC.encode_turn(turn))
         for turn, at in moves
     ]
-    await connection.executemany(sql.ADD_TURN, turns)
+    await connection.executemany(edit_sql.ADD_TURN, turns)
     own = [(turn, at) for turn, at in moves if turn.id not in groups]
     digests = digest_turns(conversation) if own else {}
     messages = [(*key, at.number, *_encode_turn_messages(turn, digests)) for turn, at in own]
-    await connection.executemany(sql.ADD_MESSAGES, messages)
+    await connection.executemany(edit_sql.ADD_MESSAGES, messages)
     counts = {} if source is None else count_messages(source)
     for turn, at in moves:
         if turn.id in groups and len(turn.messages) < counts[turn.id]:
-            await connection.execute(sql.COPY_MESSAGES, *key, at.number, len(turn.messages))
+            await connection.execute(edit_sql.COPY_MESSAGES, *key, at.number, len(turn.messages))
 
 
 async def _find_shared_groups(
@@ -76,7 +77,7 @@ async def _find_shared_groups(
 ) -> dict[str, int]:
     """The message groups of the turns that the branch shares, by their ids."""
     shared = find_shared_turns(source, branch)
-    rows = await connection.fetch(sql.ALL_NUMBERS, source.owner, source.id)
+    rows = await connection.fetch(edit_sql.ALL_NUMBERS, source.owner, source.id)
     return {row["id"]: row["message_group"] for row in rows if row["id"] in shared}
 
 
@@ -93,13 +94,13 @@ def _encode_turn_messages(
 
 async def add_row(connection: Connection, conversation: StoredConversation) -> None:
     await connection.execute(
-        sql.ADD_CONVERSATION, *POSTGRES_CODEC.encode_conversation(conversation)
+        edit_sql.ADD_CONVERSATION, *POSTGRES_CODEC.encode_conversation(conversation)
     )
 
 
 async def update_row(connection: Connection, conversation: StoredConversation) -> None:
     await connection.execute(
-        sql.UPDATE_CONVERSATION, *POSTGRES_CODEC.encode_conversation(conversation)
+        edit_sql.UPDATE_CONVERSATION, *POSTGRES_CODEC.encode_conversation(conversation)
     )
 
 
@@ -107,7 +108,7 @@ async def append_turn(
     connection: Connection, conversation: StoredConversation, turn: Turn, before: bytes | None
 ) -> None:
     """Add a turn at the end of the path, whose digest is `before`."""
-    number = await connection.fetchval(sql.NEXT_NUMBER, conversation.owner, conversation.id)
+    number = await connection.fetchval(edit_sql.NEXT_NUMBER, conversation.owner, conversation.id)
     move = TurnMove(number, number, conversation.message_count + 1)
     await add_turn(connection, conversation, turn, move, before)
 
@@ -115,7 +116,7 @@ async def append_turn(
 async def add_variant(
     connection: Connection, conversation: StoredConversation, turn: Turn, before: bytes | None
 ) -> None:
-    number = await connection.fetchval(sql.NEXT_NUMBER, conversation.owner, conversation.id)
+    number = await connection.fetchval(edit_sql.NEXT_NUMBER, conversation.owner, conversation.id)
     await add_turn(connection, conversation, turn, TurnMove(number, None, None), before)
 
 
@@ -128,10 +129,10 @@ async def add_turn(
 ) -> None:
     key = (conversation.owner, conversation.id)
     await connection.execute(
-        sql.ADD_TURN, *key, *_encode_place(at), *POSTGRES_CODEC.encode_turn(turn)
+        edit_sql.ADD_TURN, *key, *_encode_place(at), *POSTGRES_CODEC.encode_turn(turn)
     )
     messages = encode_messages(turn.messages, digest_turn(turn.messages, before))
-    await connection.execute(sql.ADD_MESSAGES, *key, at.number, *messages)
+    await connection.execute(edit_sql.ADD_MESSAGES, *key, at.number, *messages)
 
 
 def decode_digest_before(rows: Sequence[asyncpg.Record]) -> bytes | None:
@@ -149,21 +150,23 @@ async def save_changes(
     await update_row(connection, new)
     if not old.turns and not old.variants:
         return
-    rows = await connection.fetch(sql.ALL_NUMBERS, *key)
+    rows = await connection.fetch(edit_sql.ALL_NUMBERS, *key)
     diff = diff_conversations(old, new, {row[0]: StoredTurn(row[1], row[2]) for row in rows})
     if diff.deleted_turns:
-        await connection.execute(sql.DELETE_TURNS, *key, list(diff.deleted_turns))
+        await connection.execute(edit_sql.DELETE_TURNS, *key, list(diff.deleted_turns))
     shared = await _find_shared_turns(connection, key, [row[0] for row in diff.truncated_turns])
     for number, count in diff.truncated_turns:
-        statement = sql.COPY_MESSAGES if number in shared else sql.DELETE_MESSAGES
+        statement = edit_sql.COPY_MESSAGES if number in shared else edit_sql.DELETE_MESSAGES
         await connection.execute(statement, *key, number, count)
     for number, turn in diff.changed_turns:
-        await connection.execute(sql.UPDATE_TURN, *key, number, *POSTGRES_CODEC.encode_turn(turn))
+        await connection.execute(
+            edit_sql.UPDATE_TURN, *key, number, *POSTGRES_CODEC.encode_turn(turn)
+        )
     if diff.moved_turns:
         numbers, positions, sequences = map(list, zip(*diff.moved_turns, strict=True))
         # Clear all positions first: the index on positions is unique after every statement.
-        await connection.execute(sql.CLEAR_POSITIONS, *key, numbers)
-        await connection.execute(sql.UPDATE_POSITIONS, *key, numbers, positions, sequences)
+        await connection.execute(edit_sql.CLEAR_POSITIONS, *key, numbers)
+        await connection.execute(edit_sql.UPDATE_POSITIONS, *key, numbers, positions, sequences)
 
 
 async def _find_shared_turns(
@@ -172,20 +175,20 @@ async def _find_shared_turns(
     """Those of the turns whose messages another conversation has."""
     if not numbers:
         return set()
-    return {row[0] for row in await connection.fetch(sql.SHARED_TURNS, *key, numbers)}
+    return {row[0] for row in await connection.fetch(edit_sql.SHARED_TURNS, *key, numbers)}
 
 
 async def _save_digests(connection: Connection, conversation: StoredConversation) -> None:
     """Save the digests that differ: another variant changes the path of later turns."""
     key = (conversation.owner, conversation.id)
     digests = digest_turns(conversation)
-    rows = await connection.fetch(sql.DIGESTS, *key)
+    rows = await connection.fetch(edit_sql.DIGESTS, *key)
     changed = {number: digests[own_id] for own_id, number, old in rows if old != digests[own_id]}
     shared = await _find_shared_turns(connection, key, list(changed))
     for number in sorted(shared):
-        await connection.execute(sql.COPY_MESSAGES, *key, number, len(changed[number]))
+        await connection.execute(edit_sql.COPY_MESSAGES, *key, number, len(changed[number]))
     rows_to_update = [(*key, *item) for item in changed.items()]
-    await connection.executemany(sql.UPDATE_DIGESTS, rows_to_update)
+    await connection.executemany(edit_sql.UPDATE_DIGESTS, rows_to_update)
 
 
 async def rewrite_turn(
@@ -244,7 +247,7 @@ async def insert_conversation(
     if existing is not None:
         raise ConversationExistsError(existing)
     inserted = new if stored is None else change(stored)
-    if await connection.fetchval(sql.LEASE_CREATING, new.owner, refs) is not None:
+    if await connection.fetchval(edit_sql.LEASE_CREATING, new.owner, refs) is not None:
         raise ConversationBusyError(new.id)
     await add_conversation(connection, inserted, source=stored)
     return inserted
@@ -252,7 +255,7 @@ async def insert_conversation(
 
 async def delete_conversation(connection: Connection, owner: str, key: str) -> None:
     await connection.execute(sql.LOCK_GROUPS, owner)
-    await connection.execute(sql.DELETE_CONVERSATION, owner, key)
+    await connection.execute(edit_sql.DELETE_CONVERSATION, owner, key)
 
 
 async def edit_conversation(
@@ -302,7 +305,7 @@ async def run_while_free(
         if lease["fence"] is None:
             return None
         result = await work(connection, lease["id"])
-        await connection.execute(sql.DELETE_LEASE, owner, lease["id"])
+        await connection.execute(edit_sql.DELETE_LEASE, owner, lease["id"])
         return (result,)
 
     result = await poll(lambda: pool.transact(run), wait=patience, max_pause=MAX_PAUSE)

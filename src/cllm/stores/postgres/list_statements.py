@@ -17,13 +17,14 @@ ARCHIVED = {
 SELECTED = f"""AND ($3::text IS NULL OR c.source = $3)
     AND ($4::text IS NULL OR strpos(lower(c.model), lower($4)) > 0)
     AND ($5::timestamptz IS NULL OR c.updated_at >= $5)
-    AND ($6::text IS NULL OR {ORIGIN} = $6)"""
+    AND ($6::text IS NULL OR {ORIGIN} = $6)
+    AND ($7::text IS NULL OR strpos(lower(c.title), lower($7)) > 0)"""
 LIST = """
 SELECT {columns} FROM conversations c
 WHERE c.owner = $1 AND c.side <= $2 {selected} {archived} {after}
 ORDER BY c.updated_at DESC, c.id LIMIT {limit} OFFSET {offset}
 """
-LIST_AFTER = "AND c.updated_at <= $9 AND (c.updated_at < $9 OR c.id > $10)"
+LIST_AFTER = "AND c.updated_at <= $10 AND (c.updated_at < $10 OR c.id > $11)"
 COUNT = """
 SELECT count(*) FROM conversations c
 WHERE c.owner = $1 AND c.side <= $2 {selected} {archived}
@@ -93,6 +94,9 @@ FIND_PATHS = {
 # of execution: with its estimates the planner would read whole tables.
 BLOCK_BITS = 15
 LAST_NUMBER = "SELECT last_value FROM messages_number_seq"
+SEARCHED = f"""AND ($5::text IS NULL OR strpos(lower(c.model), lower($5)) > 0)
+    AND ($6::timestamptz IS NULL OR c.updated_at >= $6)
+    AND ($7::text IS NULL OR {ORIGIN} = $7)"""
 SEARCH = """
 WITH newest AS MATERIALIZED (
     SELECT matches.*
@@ -110,7 +114,7 @@ WITH newest AS MATERIALIZED (
                 AND state IN ('complete', 'incomplete') OFFSET 0) AS t
         CROSS JOIN LATERAL (
             SELECT c.id, c.title FROM conversations c
-            WHERE c.owner = $1 AND c.number = t.conversation {archived} OFFSET 0) AS c
+            WHERE c.owner = $1 AND c.number = t.conversation {archived} {selected} OFFSET 0) AS c
         ORDER BY m.number DESC LIMIT $3) AS matches
     LIMIT $3)
 SELECT newest.id, newest.title, newest.first_sequence + newest.ordinal, m.role, m.raw,

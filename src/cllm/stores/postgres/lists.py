@@ -40,12 +40,13 @@ class PostgresLists(PostgresBase):
         model: str | None = None,
         since: datetime | None = None,
         origin: Origin | None = None,
+        title: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
         offset: int = 0,
     ) -> Page:
         check_page_size(limit, "conversations")
-        check_text(source, model)
+        check_text(source, model, title)
         pool = await self._settle_dead_turns(owner)
         values: tuple[Any, ...] = (
             owner,
@@ -54,6 +55,7 @@ class PostgresLists(PostgresBase):
             model,
             since,
             origin,
+            title,
             min(limit, MAX_BIGINT) + 1,
             min(max(offset, 0), MAX_BIGINT),
         )
@@ -65,8 +67,8 @@ class PostgresLists(PostgresBase):
             selected=sql.SELECTED,
             archived=sql.ARCHIVED[archive_filter],
             after="" if cursor is None else sql.LIST_AFTER,
-            limit="$7",
-            offset="$8",
+            limit="$8",
+            offset="$9",
         )
         summaries = decode_summaries(await pool.fetch(statement, values, idempotent=True))
         items = summaries[:limit]
@@ -84,11 +86,12 @@ class PostgresLists(PostgresBase):
         model: str | None = None,
         since: datetime | None = None,
         origin: Origin | None = None,
+        title: str | None = None,
     ) -> int:
-        check_text(source, model)
+        check_text(source, model, title)
         pool = await self._ready()
         statement = sql.COUNT.format(selected=sql.SELECTED, archived=sql.ARCHIVED[archive_filter])
-        values = (owner, int(side), source, model, since, origin)
+        values = (owner, int(side), source, model, since, origin, title)
         return int((await pool.fetch(statement, values, idempotent=True))[0][0])
 
     async def read_overviews(
@@ -144,17 +147,24 @@ class PostgresLists(PostgresBase):
         *,
         owner: str = LOCAL_OWNER,
         archive_filter: ArchiveFilter = "active",
+        model: str | None = None,
+        since: datetime | None = None,
+        origin: Origin | None = None,
         limit: int = 20,
         offset: int = 0,
     ) -> Hits:
         words = parse_query(query)
+        check_text(model)
         pool = await self._settle_dead_turns(owner)
-        archived = sql.ARCHIVED[archive_filter]
-        statement = sql.SEARCH.format(archived=archived, block_bits=sql.BLOCK_BITS)
-        last = (await pool.fetch(sql.LAST_NUMBER, (), idempotent=True))[0][0]
-        rows = await pool.fetch(
-            statement, (owner, build_tsquery(words, owner), MAX_RANKED + 1, last), idempotent=True
+        statement = sql.SEARCH.format(
+            archived=sql.ARCHIVED[archive_filter],
+            selected=sql.SEARCHED,
+            block_bits=sql.BLOCK_BITS,
         )
+        last = (await pool.fetch(sql.LAST_NUMBER, (), idempotent=True))[0][0]
+        terms = build_tsquery(words, owner)
+        values = (owner, terms, MAX_RANKED + 1, last, model, since, origin)
+        rows = await pool.fetch(statement, values, idempotent=True)
         matches = [
             SearchMatch(
                 conversation=row[0],

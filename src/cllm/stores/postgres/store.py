@@ -35,7 +35,7 @@ from cllm.core.ports import (
     Tail,
 )
 from cllm.stores import edits
-from cllm.stores.edits import Change, ReadScope
+from cllm.stores.editing_store import Change, ReadScope
 from cllm.stores.leases import LEASE_SECONDS
 from cllm.stores.postgres import request_statements as requests
 from cllm.stores.postgres import statements as sql

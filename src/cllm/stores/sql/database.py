@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from cllm.core.errors import StoreError, StoreUnavailableError, UsageError
 from cllm.core.extras import require_extra
-from cllm.stores.registry import SCHEME_ALIASES
+from cllm.stores.registry import SCHEME_ALIASES, normalize_url
 from cllm.stores.sql.rows import UnreadableRowError
 from cllm.stores.sqlite.connection import (
     check_regular_file,
@@ -31,7 +31,7 @@ POSTGRES = "postgresql"
 
 class Database:
     def __init__(self, url: str) -> None:
-        scheme, _, location = url.partition(":")
+        scheme, _, location = normalize_url(url).partition(":")
         self._url = url
         self._path: Path | None = None
         if scheme == "sqlite":

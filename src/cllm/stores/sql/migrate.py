@@ -30,6 +30,7 @@ _ADD_COSTS = {
     "postgresql": "UPDATE messages SET total_cost = "
     "CAST(metadata->'cost'->>'total_cost' AS numeric(10, 6))",
 }
+LEGACY_VERSION_TABLE = "alembic_version"
 UNMANAGED_PREFIXES = ("message_search", "terms", "messages_by_terms", VERSION_TABLE)
 FIRST, SECOND, *CURRENT = REVISIONS
 _ADDED = {
@@ -149,9 +150,13 @@ def downgrade(bind: sa.Connection, to: str) -> None:
     command.downgrade(_build_config(bind), to)
 
 
-def find_differences(bind: sa.Connection) -> list[str]:
+def find_differences(
+    bind: sa.Connection, *, upgrade_command: str = "cllm db upgrade --store URL"
+) -> list[str]:
     """Differences between the database's schema and the expected one, as texts."""
     revision = current_revision(bind)
+    if revision is None and is_empty(bind):
+        return [f"The database is empty; create its tables with: {upgrade_command}"]
     if revision in (FIRST, SECOND):
         return [f"missing column: {name}" for name in _list_missing_columns(bind, revision)]
     if revision not in CURRENT:
@@ -284,5 +289,9 @@ def _build_config(bind: sa.Connection | None) -> Config:
 
 
 def _is_managed(_object: object, name: str | None, _kind: str, *_: object) -> bool:
-    """Whether the comparison includes the object; search indexes are not compared."""
-    return not (name or "").startswith(UNMANAGED_PREFIXES)
+    """Whether the comparison includes the object.
+
+    Search indexes and the revision table of an older deployment are not compared.
+    """
+    name = name or ""
+    return name != LEGACY_VERSION_TABLE and not name.startswith(UNMANAGED_PREFIXES)

@@ -13,7 +13,7 @@ from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary, Tur
 from cllm.core.message import Message
 from cllm.core.ports import Changes, NewConversation, Opening
 from cllm.stores import edits
-from cllm.stores.edits import Change, EditingStore
+from cllm.stores.editing_store import Change, EditingStore
 from cllm.stores.sql.validation import (
     check_conversation,
     check_json,

@@ -26,6 +26,7 @@ from cllm.core.ports import Clock
 from cllm.stores.sql import HEAD, VERSION_TABLE
 from cllm.stores.sql.rows import UnreadableRowError
 from cllm.stores.sql.validation import invalid_text_error
+from cllm.stores.write_ahead_log import PRIMARY_CODE, enable_write_ahead_log
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -39,7 +40,6 @@ _QueuedJob = tuple["asyncio.Future[Any]", Any, _RunBatch]
 _Queue = SimpleQueue[_QueuedJob | None]
 
 MAX_BATCH = 64
-PRIMARY_CODE = 0xFF
 _MESSAGES = {
     sqlite3.SQLITE_FULL: "{path} cannot grow because the disk is full; free some space and "
     "try again.",
@@ -55,6 +55,10 @@ _MESSAGES = {
     sqlite3.SQLITE_CORRUPT: "{path} is damaged; restore it from a backup.",
     sqlite3.SQLITE_TOOBIG: "The text is too large for one row of {path}; send it in parts.",
 }
+_READ_ONLY_FOLDER = (
+    "{path} cannot be opened in a read-only folder, because SQLite writes files next to it; copy "
+    "the file to another folder."
+)
 _DEFAULT_MESSAGE = "{path} cannot be used ({reason}); check that it is a cllm database."
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -69,7 +73,6 @@ CACHE_KILOBYTES = 8 * 1024
 CHECKPOINT_PAGES = 4000
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
-_PAUSE = 0.02
 MIGRATION_LOCK_SECONDS = 60.0
 
 
@@ -175,8 +178,10 @@ def _set_futures(results: Sequence[tuple["asyncio.Future[Any]", Outcome]]) -> No
 
 
 def sqlite_error(path: Path, error: sqlite3.Error) -> StoreError:
-    code = getattr(error, "sqlite_errorcode", None)
-    message = _MESSAGES.get((code or 0) & PRIMARY_CODE, _DEFAULT_MESSAGE)
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & PRIMARY_CODE
+    message = _MESSAGES.get(code, _DEFAULT_MESSAGE)
+    if code == sqlite3.SQLITE_CANTOPEN and not os.access(path.parent, os.W_OK):
+        message = _READ_ONLY_FOLDER
     return StoreUnavailableError(message.format(path=path, reason=error), path=str(path))
 
 
@@ -330,7 +335,7 @@ class SqliteFile:
             cached_statements=256,
         )
         try:
-            self._enable_wal(connection)
+            enable_write_ahead_log(connection, self._busy_seconds)
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             connection.execute(f"PRAGMA cache_size = -{CACHE_KILOBYTES}")
             connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
@@ -351,20 +356,6 @@ class SqliteFile:
         SQLite polls this: `interrupt()` between two statements has no effect.
         """
         return self._running is not None and self._running.is_cancelled
-
-    def _enable_wal(self, connection: sqlite3.Connection) -> None:
-        """Switch to write-ahead logging; retry while another process does the same."""
-        deadline = time.monotonic() + self._busy_seconds
-        while True:
-            try:
-                connection.execute("PRAGMA journal_mode = WAL")
-            except sqlite3.OperationalError as error:
-                is_busy = error.sqlite_errorcode & PRIMARY_CODE == sqlite3.SQLITE_BUSY
-                if not is_busy or time.monotonic() > deadline:
-                    raise
-                time.sleep(_PAUSE)
-            else:
-                return
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Create the tables in an empty file, unless another process did.

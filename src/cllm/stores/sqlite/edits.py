@@ -20,7 +20,7 @@ from cllm.core.errors import (
     SequenceNotFoundError,
 )
 from cllm.core.message import Message
-from cllm.stores.edits import Change, ReadScope
+from cllm.stores.editing_store import Change, ReadScope
 from cllm.stores.leases import ProcessLock, is_lease_valid
 from cllm.stores.search import build_index_terms
 from cllm.stores.sql.rows import Row, decode_number, encode_json, encode_message, require_row

@@ -78,6 +78,7 @@ class SqliteLists(SqliteBase):
         model: str | None = None,
         since: datetime | None = None,
         origin: Origin | None = None,
+        title: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
         offset: int = 0,
@@ -89,7 +90,7 @@ class SqliteLists(SqliteBase):
         """
         check_page_size(limit, "conversations")
         max_items, first = min(limit, MAX_BIGINT), min(max(offset, 0), MAX_BIGINT)
-        listed = (owner, int(side), source, *encode_selection(model, since, origin))
+        listed = (owner, int(side), source, *encode_selection(model, since, origin), title)
 
         def read(db: sqlite3.Connection) -> Page:
             size, skip = max_items, first
@@ -118,8 +119,9 @@ class SqliteLists(SqliteBase):
         model: str | None = None,
         since: datetime | None = None,
         origin: Origin | None = None,
+        title: str | None = None,
     ) -> int:
-        values = (owner, int(side), source, *encode_selection(model, since, origin))
+        values = (owner, int(side), source, *encode_selection(model, since, origin), title)
         rows = await self._reader.read(lambda db: fetch_rows(db, sql.COUNT[archive_filter], values))
         count: int = rows[0][0]
         return count
@@ -185,15 +187,18 @@ class SqliteLists(SqliteBase):
         *,
         owner: str = LOCAL_OWNER,
         archive_filter: ArchiveFilter = "active",
+        model: str | None = None,
+        since: datetime | None = None,
+        origin: Origin | None = None,
         limit: int = 20,
         offset: int = 0,
     ) -> Hits:
         words = parse_query(query)
+        match = build_match(words, owner_term(owner))
+        values = (match, owner, *encode_selection(model, since, origin))
 
         def read(db: sqlite3.Connection) -> Hits:
-            rows = fetch_rows(
-                db, sql.SEARCH[archive_filter], (build_match(words, owner_term(owner)), owner)
-            )
+            rows = fetch_rows(db, sql.SEARCH[archive_filter], values)
             matches: list[SearchMatch] = []
             notices: list[Notice] = []
             rows.reverse()

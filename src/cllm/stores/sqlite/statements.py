@@ -175,15 +175,16 @@ _ARCHIVED: dict[ArchiveFilter, str] = {
 }
 _LISTED = f"""FROM conversations WHERE owner = ?1 AND (?2 OR side IS NOT 1)
     AND (?3 IS NULL OR source = ?3) AND (?4 IS NULL OR instr(lower(model), lower(?4)) > 0)
-    AND (?5 IS NULL OR updated_at >= ?5) AND (?6 IS NULL OR {ORIGIN} = ?6)"""
+    AND (?5 IS NULL OR updated_at >= ?5) AND (?6 IS NULL OR {ORIGIN} = ?6)
+    AND (?7 IS NULL OR instr(lower(title), lower(?7)) > 0)"""
 _LIST = f"SELECT {_names(*SUMMARY_COLUMNS)} {_LISTED}"
 LIST = {
-    archived: f"{_LIST} {condition} ORDER BY updated_at DESC, id LIMIT ?7 OFFSET ?8"
+    archived: f"{_LIST} {condition} ORDER BY updated_at DESC, id LIMIT ?8 OFFSET ?9"
     for archived, condition in _ARCHIVED.items()
 }
 LIST_AFTER = {
-    archived: f"""{_LIST} {condition} AND updated_at <= ?7 AND (updated_at < ?7 OR id > ?8)
-    ORDER BY updated_at DESC, id LIMIT ?9 OFFSET ?10"""
+    archived: f"""{_LIST} {condition} AND updated_at <= ?8 AND (updated_at < ?8 OR id > ?9)
+    ORDER BY updated_at DESC, id LIMIT ?10 OFFSET ?11"""
     for archived, condition in _ARCHIVED.items()
 }
 COUNT = {
@@ -238,7 +239,9 @@ SEARCH = {
     t.started_at, t.id, m.ordinal FROM message_search s CROSS JOIN messages m ON m.number = s.rowid
     CROSS JOIN turns t ON {_JOINED}
     CROSS JOIN conversations c ON c.owner = t.owner AND c.id = t.conversation_id
-    WHERE message_search MATCH ? AND m.owner = ? AND t.first_sequence IS NOT NULL
+    WHERE message_search MATCH ?1 AND m.owner = ?2 AND t.first_sequence IS NOT NULL
+    AND (?3 IS NULL OR instr(lower(c.model), lower(?3)) > 0)
+    AND (?4 IS NULL OR c.updated_at >= ?4) AND (?5 IS NULL OR {ORIGIN} = ?5)
     {condition} ORDER BY s.rowid DESC LIMIT {MAX_RANKED + 1}"""
     for archived, condition in _ARCHIVED.items()
 }

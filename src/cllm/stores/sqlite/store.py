@@ -43,7 +43,7 @@ from cllm.core.ports import (
     TurnStart,
 )
 from cllm.stores import edits
-from cllm.stores.edits import Change, ReadScope
+from cllm.stores.editing_store import Change, ReadScope
 from cllm.stores.leases import LEASE_SECONDS, ProcessLock, lease_expiry, poll
 from cllm.stores.sql.rows import Row, decode_headers, decode_imported, decode_response, encode_json
 from cllm.stores.sql.store import SqlStore

@@ -7,9 +7,13 @@ with the same API has its index, and the provider's id at the end: the provider 
 """
 
 import re
+from collections.abc import Iterator, Sequence
+from typing import Any
 from uuid import UUID
 
 import msgspec
+
+from cllm.core.message import Message
 
 CONVERSATION_PREFIX = "conv_"
 RESPONSE_PREFIX = "resp_"
@@ -21,6 +25,8 @@ RESPONSE_ID = re.compile(rf"resp_{HEX}{HEX}", re.ASCII)
 ITEM_ID = re.compile(
     rf"[a-z]+(?:_[a-z]+)*_{HEX}{HEX}_(i?)([0-9]{{1,9}})(?:_([\x21-\x7e]+))?", re.ASCII
 )
+ISSUED_ID = re.compile(rb'"id":\s*"[a-z_]+_[0-9a-f]{64}_')
+"""In the JSON of an item: most items have no such id and need no decoding."""
 PREFIX = re.compile(r"[a-z]+(?:_[a-z]+)*(?=_)", re.ASCII)
 UUID_HEX = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII)
 
@@ -89,6 +95,27 @@ def read_item_id(item_id: str) -> ItemKey | None:
         return None
     key = _key(match[1], match[2])
     return ItemKey(response=key, index=int(match[4]), is_input=bool(match[3]))
+
+
+def find_item_conversation(messages: Sequence[Message]) -> str | None:
+    """Return the conversation in the last id of an item that this server can have issued."""
+    for message in reversed(messages):
+        if ISSUED_ID.search(message.raw) is not None:
+            keys = [read_item_id(item_id) for item_id in _iterate_ids(message)]
+            found = [key.response.conversation for key in keys if key is not None]
+            if found:
+                return found[-1]
+    return None
+
+
+def _iterate_ids(message: Message) -> Iterator[str]:
+    fields = message.json()
+    content = fields.get("content")
+    has_items = message.role in ("assistant", "tool") and isinstance(content, list)
+    items: Any = content if has_items else [fields]
+    for item in items:
+        if isinstance(item, dict) and isinstance(item.get("id"), str):
+            yield item["id"]
 
 
 def is_generated_id(item_id: str) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -75,11 +75,15 @@ TOOL_OUTPUTS = frozenset(
 USER_ITEMS = frozenset({"compaction_trigger"})
 """Items of the client that are neither messages nor results of tools."""
 BODY_FIELDS = frozenset({"input", "instructions", "model", "stream"})
+REFERENCE = "item_reference"
 
 
-def decode_request(body: bytes) -> Prompt:
-    """Decode a client's request; the bytes of each item are preserved."""
-    fields = decode_body(body)
+def decode_request(body: bytes, fields: Fields | None = None) -> Prompt:
+    """Decode a client's request; the bytes of each item are preserved.
+
+    `fields`: the body, if it is decoded already.
+    """
+    fields = decode_body(body) if fields is None else fields
     model, stream = decode_model_and_stream(fields)
     instructions = fields.get("instructions")
     if not isinstance(instructions, str | None):
@@ -95,6 +99,18 @@ def decode_request(body: bytes) -> Prompt:
             stream=stream,
         )
     )
+
+
+def has_references(items: Any) -> TypeGuard[list[Any]]:
+    return isinstance(items, list) and any(map(is_reference, items))
+
+
+def is_reference(item: Any) -> bool:
+    """Whether it is a reference to a stored item; its type can be omitted or null."""
+    if not isinstance(item, dict):
+        return False
+    kind = item.get("type")
+    return kind == REFERENCE or (kind is None and "id" in item and item.keys() <= {"id", "type"})
 
 
 class _Input(msgspec.Struct):

@@ -46,6 +46,13 @@ def test_a_table_fits_the_terminal():
 
 
 def test_a_narrow_table_has_no_models():
-    heading, _ = table_lines([make_summary(id="x" * 40, model="a/b", title="T")], 70)
+    heading, _ = table_lines([make_summary(id="x" * 28, model="a/b", title="T")], 76)
 
     assert heading.split() == ["ID", "UPDATED", "MESSAGES", "TITLE"]
+
+
+def test_a_narrower_table_has_no_counts():
+    heading, line = table_lines([make_summary(id="x" * 36, model="a/b", title="T" * 99)], 80)
+
+    assert heading.split() == ["ID", "UPDATED", "TITLE"]
+    assert count_cells(line) == 80

@@ -16,7 +16,7 @@ from cllm.core.errors import StoreError
 from cllm.core.message import plain_message
 from cllm.core.ports import Changes, NewConversation, TurnStart
 from cllm.server.api import conversation_feed
-from cllm.server.api.conversation_feed import ConversationFeed
+from cllm.server.api.conversation_feed import ConversationFeed, FeedSnapshot
 from cllm.server.api.conversation_ref import StoreRef
 
 FEED = "/v1/conversations/events"
@@ -92,6 +92,42 @@ async def test_created_changed_archived_and_deleted_conversations_are_events(ser
     assert set(created) == {
         "type", "id", "updated_at", "message_count", "title", "model", "source", "state"
     }  # fmt: skip
+
+
+async def test_an_old_conversation_that_is_archived_or_restored_is_an_event(server, monkeypatch):
+    monkeypatch.setattr(conversation_feed, "OVERLAP", timedelta())
+    store = server.state.store
+    old = await server.create_conversation()
+    await server.create_conversation()
+    async with listen(server) as read:
+        await read.connect()
+        await store.update(old, Changes(archived=True))
+        (archived,) = await read()
+        await store.update(old, Changes(archived=False))
+        (restored,) = await read()
+
+    assert [(one["type"], one["id"]) for one in (archived, restored)] == [
+        ("archived", old),
+        ("changed", old),
+    ]
+    assert archived["updated_at"] == restored["updated_at"]
+
+
+async def test_a_whole_poll_finds_an_exchange_of_archived_conversations(server, monkeypatch):
+    monkeypatch.setattr(conversation_feed, "OVERLAP", timedelta())
+    store = server.state.store
+    first, second, _ = [await server.create_conversation() for _ in range(3)]
+    await store.update(first, Changes(archived=True))
+    snapshot = FeedSnapshot((StoreRef(store=store, owner=LOCAL_OWNER),))
+    assert await snapshot.poll() == []
+    await store.update(first, Changes(archived=False))
+    await store.update(second, Changes(archived=True))
+    assert await snapshot.poll() == []
+    monkeypatch.setattr(snapshot, "_whole_poll_at", 0.0)
+    assert {(one.id, one.type) for one in await snapshot.poll()} == {
+        (first, "changed"),
+        (second, "archived"),
+    }
 
 
 async def test_a_turn_is_visible_from_its_start_to_its_end(server):

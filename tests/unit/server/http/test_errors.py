@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from typing import get_args
 
 import pytest
 
@@ -11,6 +12,7 @@ from cllm.server.http.errors import (
     STATUS_BY_CODE,
     STATUSES,
     ApiError,
+    ApiErrorCode,
     anthropic_error_response,
     openai_error_response,
     report_error,
@@ -180,6 +182,18 @@ def test_a_new_subclass_inherits_the_code_of_its_base_class():
 def test_an_api_error_has_the_status_of_its_code():
     for code, status in STATUSES.items():
         assert ApiError(code, "x").status == status
+
+
+def test_every_code_of_an_api_error_has_a_status():
+    """mypy checks that the server raises only these codes."""
+    assert set(get_args(ApiErrorCode)) == set(STATUSES)
+
+
+def test_a_code_has_the_same_status_as_the_error_class_with_that_code():
+    by_class = {kind.http_code: kind.http_status for kind in CLASSES}
+
+    for code, status in STATUSES.items():
+        assert by_class.get(code, status) == status, code
 
 
 def test_a_prompt_that_is_too_long_always_has_status_400():

@@ -64,6 +64,37 @@ async def test_the_first_match_is_near_the_start_of_its_row(server):
     assert '<span class="line" dir="auto">… far before the <b>needle</b></span>' in rows
 
 
+async def test_a_search_finds_renamed_conversations_by_their_title(server):
+    renamed, other = [await server.create_conversation() for _ in range(2)]
+    await server.add_turn(renamed, "Hello", "Hi")
+    await server.add_turn(other, "A needle in a haystack", "Found it")
+    await server.state.store.update(renamed, Changes(title="My Needle collection"))
+
+    rows = await read(server, "/search?q=needle&part=rows")
+
+    assert LINK.findall(rows) == [f"/c/{renamed}", f"/c/{other}?at=1#m-1"]
+    assert '<p class="count">1 title, 1 message</p>' in rows
+    only_title = await read(server, "/search?q=needle+coll&part=rows")
+    assert LINK.findall(only_title) == [f"/c/{renamed}"]
+    assert '<p class="count">1 title</p>' in only_title
+    assert LINK.findall(await read(server, "/search?q=needle&model=x&part=rows")) == []
+
+
+async def test_filters_of_a_search_apply_before_its_limit(server):
+    rare = NewConversation(id=server.state.new_id(), model="openai/rare")
+    await server.state.store.create(rare)
+    await server.add_turn(rare.id, "A needle", "Found")
+    common = await server.create_conversation()
+    for _ in range(PAGE_SIZE + 1):
+        await server.add_turn(common, "needle needle", "needle needle")
+
+    rows = await read(server, "/search?q=needle&model=rare&part=rows")
+
+    assert LINK.findall(rows) == [f"/c/{rare.id}?at=1#m-1"]
+    assert '<p class="count">1 message</p>' in rows
+    assert NEXT.findall(rows) == []
+
+
 @pytest.mark.parametrize("query", ["...", "?", " "])
 async def test_a_query_without_words_is_no_error(server, query):
     assert (await server("GET", "/search", params={"q": query})).status_code == 200

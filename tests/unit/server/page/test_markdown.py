@@ -43,6 +43,22 @@ class TestHostileTexts:
         ]
 
 
+class TestLineBreaks:
+    TEXT = "one\ntwo\n\n- three\n  four\n\n```\nfive\nsix\n```\n"
+
+    def test_a_reply_joins_lines(self):
+        assert "one\ntwo" in render_markdown(self.TEXT)
+        assert "<br" not in render_markdown(self.TEXT)
+
+    def test_line_breaks_are_shown_if_requested(self):
+        html = render_markdown(self.TEXT, has_breaks=True)
+
+        assert "one<br />\ntwo" in html
+        assert "three<br />\nfour" in html
+        assert html.count("<br />") == 2
+        assert find_problems(html) == []
+
+
 class TestLinks:
     @pytest.mark.parametrize("url", ["http://a.example", "HTTPS://a.example", "mailto:a@b.example"])
     def test_web_and_mail_addresses_are_links_to_a_new_tab(self, url):

@@ -81,6 +81,13 @@ class TestMessages:
         marks = [(one.is_first_reply, one.is_last_reply) for one in turn.messages]
         assert marks == [(False, False), (True, False), (False, False), (False, True)]
 
+    def test_the_text_of_a_person_has_its_line_breaks(self):
+        [turn] = view(make_turn("t", user("one\ntwo"), reply("one\ntwo")))
+
+        question, answer = (message.parts[0].html for message in turn.messages)
+        assert "one<br />\ntwo" in question
+        assert "one\ntwo" in answer
+
     def test_a_refusal_and_thinking_have_their_own_kinds(self):
         [turn] = view(make_turn("t", reply(None, refusal="No.", reasoning_content="Hm **m**")))
 

@@ -33,10 +33,25 @@ async def test_branches_and_variants_are_links(tmp_path):
         f"/c/{conversation}/t/{first.id}",
         f"/c/{new.id}",
     ]
-    assert "Variant 1: OLD" in html
+    assert "Variant 1.1: OLD" in html
     assert f">{'Q' * (MAX_LABEL - 1)}…</text>" in html
     assert list_links(of_branch)[:2] == [f"/c/{conversation}", f"/c/{new.id}"]
     assert f'href="/c/{new.id}" class="branch current" aria-current="true"' in of_branch
+
+
+async def test_variants_of_the_same_turn_have_different_numbers(tmp_path):
+    async with open_server_app(tmp_path) as server:
+        conversation = await server.create_conversation()
+        first = await server.add_turn(conversation, "Q", "A")
+        for reply in ("B", "C"):
+            await server.add_turn(conversation, "Q", reply, place=first.place)
+
+        html = await get_inspector(server, conversation)
+
+    assert re.findall(r"<text[^>]*>(Variant .*?)</text>", html) == [
+        "Variant 1.1: A",
+        "Variant 1.2: B",
+    ]
 
 
 async def test_a_conversation_without_branches_has_no_drawing(tmp_path):

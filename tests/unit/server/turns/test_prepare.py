@@ -6,7 +6,7 @@ from tests.server_app import open_server_app
 from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.errors import ConversationNotFoundError, ModelNotFoundError
 from cllm.core.message import plain_message
-from cllm.core.ports import Changes
+from cllm.core.ports import Changes, NewConversation
 from cllm.core.prompt import Prompt
 from cllm.core.secret import CallersKey, Secret
 from cllm.server.http.errors import ApiError
@@ -78,9 +78,24 @@ class TestSelectModel:
         with pytest.raises(FieldError, match="printable characters"):
             select_model(name, None, server.state)
 
-    async def test_a_model_file_must_be_in_the_settings(self, server):
+    @pytest.mark.parametrize(
+        "name", ["local//models/x.gguf", "./x.gguf", "/models/x.gguf", "~/x.gguf", "x.gguf"]
+    )
+    async def test_a_model_file_must_be_in_the_settings(self, server, name):
         with pytest.raises(ModelNotFoundError, match="model file"):
-            select_model("local//tmp/model.gguf", None, server.state)
+            select_model(name, None, server.state)
+
+    async def test_a_model_file_of_a_stored_conversation_is_rejected(self, server):
+        ref = server.state.new_id()
+        await server.state.store.create(NewConversation(id=ref, model="./x.gguf"))
+        keep = RequestHeaders(mode=ContinueConversation(ref), switches_model=False)
+
+        with pytest.raises(ModelNotFoundError, match="model file"):
+            await prepare_turn(make_prompt(USER), keep, Caller(), server.state)
+
+        own = RequestHeaders(mode=ContinueConversation(ref))
+        prepared = await prepare_turn(make_prompt(USER), own, Caller(), server.state)
+        assert prepared.request.target.uses_own_model
 
 
 class TestModes:
@@ -102,6 +117,19 @@ class TestModes:
         assert prepared.store is server.state.store
         assert prepared.request.storage.ref == prepared.public_id
         assert prepared.request.input.messages == (USER,)
+
+    @pytest.mark.parametrize(("on_conflict", "waits"), [("queue", True), ("reject", False)])
+    async def test_a_turn_that_starts_a_named_conversation_can_be_queued(
+        self, server, on_conflict, waits
+    ):
+        """Another request can start it at the same moment."""
+        mode = ContinueConversation("cats", is_name=True)
+        headers = RequestHeaders(mode=mode, on_conflict=on_conflict)
+
+        prepared = await prepare_turn(make_prompt(USER), headers, Caller(), server.state)
+
+        seconds = server.state.settings.limits.queue_seconds
+        assert prepared.request.storage.wait == (seconds if waits else 0)
 
     @pytest.mark.parametrize("mode", [NO_HEADERS.mode, START_CONVERSATION])
     async def test_a_request_without_messages_is_rejected(self, server, mode):

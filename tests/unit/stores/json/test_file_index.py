@@ -25,7 +25,7 @@ def test_a_damaged_index_is_built_again(tmp_path: Path):
     path.write_bytes(b"no database " * 100)
     access = IndexAccess(path, PathIndex)
 
-    assert access.use(lambda index: index.refresh({}, lambda _key: None)) is None
+    assert access.use(lambda index: index.refresh({}, lambda _key: None)) == set()
     access.close()
     assert path.read_bytes().startswith(b"SQLite format 3")
 

@@ -169,12 +169,25 @@ async def test_lists_skip_other_files_with_a_notice(store: JsonFileStore, folder
     page = await store.list_conversations()
     assert [item.id for item in page.items] == ["demo"]
     assert [Path(notice.path).name for notice in page.notices] == [
+        "gone.json",
         "loop.json",
         "package.json",
         "pipe.json",
     ]
     assert {notice.code for notice in page.notices} == {"conversation_skipped"}
-    assert "package.json" in page.notices[1].message
+    assert "the target of the symbolic link does not exist" in page.notices[0].message
+    assert "package.json" in page.notices[2].message
+
+
+async def test_every_unreadable_file_is_listed_and_has_an_error(store: JsonFileStore, folder: Path):
+    await say(store, "t1")
+    (folder / "loop.json").symlink_to("loop.json")
+    (folder / "gone.json").symlink_to("nowhere")
+    assert sorted(await store.list_files()) == ["demo", "gone", "loop"]
+    with pytest.raises(StoreUnavailableError, match="symbolic link"):
+        await store.read_file("loop")
+    with pytest.raises(BrokenConversationError, match="symbolic link"):
+        await store.read_file("gone")
 
 
 async def test_a_pipe_or_folder_is_a_broken_conversation(store: JsonFileStore, folder: Path):

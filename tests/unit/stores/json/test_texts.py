@@ -72,6 +72,12 @@ async def test_the_results_are_those_of_reading_every_file(folder: Path, cache: 
     (folder / "c8.json").unlink()
     (folder / "c9.json").write_text("{", encoding="utf-8")
     (folder / "c11.json").write_text("[]", encoding="utf-8")
+    for key in ("loop", "c12"):
+        (folder / f"{key}.json").unlink(missing_ok=True)
+        (folder / f"{key}.json").symlink_to(f"{key}.json")
+    (folder / "gone.json").symlink_to("nowhere")
+    await assert_same(folder, cache)
+    write(folder, "elsewhere", "a cat", minutes=8).rename(folder / "nowhere")
     await assert_same(folder, cache)
     write(folder, "c9", "readable zebra", minutes=9)
     await assert_same(folder, cache)

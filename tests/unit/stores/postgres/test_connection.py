@@ -18,6 +18,34 @@ def test_pool_options_are_removed_from_the_url():
     assert options == PoolOptions(size=2, idle=1.5)
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "127.0.0.1:99999/x",
+        "127.0.0.1:0/x",
+        "127.0.0.1:abc/x",
+        "127.0.0.1:-1/x",
+        "host:1,host:x/x",
+        "[::1/x",
+        "u:se/cret@host/x",
+        "u:se#cret@host/x",
+        "u:se?cret@host/x",
+        "u:secret@host/x#y",
+        "host/x?port=99999",
+        "host/x?port=a",
+    ],
+)
+def test_an_invalid_address_is_an_error_without_the_url(rest: str):
+    with pytest.raises(SettingsError, match="percent-encoded") as error:
+        split_url(f"postgresql://{rest}")
+    assert "cret" not in str(error.value)
+
+
+@pytest.mark.parametrize("rest", ["h:5432/x", "[::1]:5432/x", "h:1,i:2/x", "u:%23%2F@h/x?port=1"])
+def test_a_valid_address_is_unchanged(rest: str):
+    assert split_url(f"postgresql://{rest}")[0] == f"postgresql://{rest}"
+
+
 def test_a_url_without_options_has_the_defaults():
     for scheme in ("postgresql", "postgres", "postgresql+asyncpg"):
         assert split_url(f"{scheme}://host/db") == ("postgresql://host/db", PoolOptions())

@@ -13,6 +13,13 @@ def database(tmp_path: Path) -> Database:
     return Database(f"sqlite:{tmp_path}/a.db")
 
 
+def create_table(name: str):
+    def work(bind: sa.Connection) -> None:
+        bind.execute(sa.text(f"CREATE TABLE {name} (v)"))
+
+    return work
+
+
 def set_revision(revision: str):
     def work(bind: sa.Connection) -> None:
         bind.execute(sa.text("UPDATE cllm_revision SET version_num = :new"), {"new": revision})
@@ -29,6 +36,14 @@ def test_an_empty_database_is_prepared_once(database: Database):
     database.run(migrate.prepare, create=True)
     database.run(migrate.prepare)
     assert database.run(migrate.current_revision) == HEAD
+    assert database.run(migrate.find_differences) == []
+
+
+def test_an_empty_database_differs_until_it_is_upgraded(database: Database):
+    assert database.run(migrate.find_differences, create=True) == [
+        "The database is empty; create its tables with: cllm db upgrade --store URL"
+    ]
+    database.run(migrate.upgrade)
     assert database.run(migrate.find_differences) == []
 
 
@@ -67,6 +82,13 @@ def test_only_an_earlier_revision_is_a_downgrade_target(database: Database):
     database.run(migrate.upgrade)
     with pytest.raises(UsageError, match="use an earlier one: 0001, 0002"):
         database.run(lambda bind: migrate.downgrade(bind, HEAD))
+
+
+def test_the_revision_table_of_an_older_deployment_is_no_difference(database: Database):
+    database.run(migrate.prepare, create=True)
+    for table in ("alembic_version", "alembic_version_2"):
+        database.run(create_table(table))
+    assert database.run(migrate.find_differences) == ["unknown table: alembic_version_2"]
 
 
 def test_differences_are_described(database: Database):

@@ -17,7 +17,7 @@ TEXTS = {
 @pytest.mark.parametrize("name", TEXTS)
 def test_every_statement_can_be_prepared(db: sqlite3.Connection, name: str):
     text = TEXTS[name]
-    count = max((number for number in range(1, 11) if f"?{number}" in text), default=0)
+    count = max((number for number in range(1, 12) if f"?{number}" in text), default=0)
     values = [None] * (count or text.count("?"))
     db.execute(f"EXPLAIN {text}", values)
 

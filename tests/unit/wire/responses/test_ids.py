@@ -1,10 +1,15 @@
 """IDs of responses and items."""
 
+import json
+from typing import Any
+
 import pytest
 
+from cllm.core.message import Message
 from cllm.wire.responses.ids import (
     ItemKey,
     ResponseKey,
+    find_item_conversation,
     is_generated_id,
     make_conversation_id,
     make_item_id,
@@ -79,3 +84,42 @@ def test_the_id_of_a_relayed_item_has_the_id_of_its_provider(provider_id):
 def test_an_id_of_a_provider_stays():
     assert read_provider_id("msg_68a1c0ffee") == "msg_68a1c0ffee"
     assert read_provider_id(make_item_id("msg", RESPONSE, 0)) is None
+
+
+OTHER = "5f0c3a52-9d6f-4a57-8f53-d7c3e8f1a7aa"
+OWN_ID = make_item_id("msg", RESPONSE, 0)
+OTHER_ID = make_relayed_id("fc_1", make_response_id(OTHER, TURN) or "", 1)
+
+
+def make_message(role: Any, *ids: Any) -> Message:
+    items = [{"type": "x", "id": item_id} for item_id in ids]
+    fields = {"role": role, "content": items} if role != "user" else {"role": role, "id": ids[0]}
+    return Message(role=role, dialect="responses", raw=json.dumps(fields).encode())
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ([], None),
+        ([("user", "msg_1"), ("assistant", "msg_2")], None),
+        ([("user", "msg_1"), ("assistant", OWN_ID)], CONVERSATION),
+        ([("user", make_item_id("msg", RESPONSE, 0, is_input=True))], CONVERSATION),
+        ([("assistant", OWN_ID), ("user", "msg_1"), ("assistant", OTHER_ID)], OTHER),
+        ([("assistant", OTHER_ID, OWN_ID, "msg_1", None, 1)], CONVERSATION),
+        ([("tool", OWN_ID), ("assistant", f"{OWN_ID}x")], CONVERSATION),
+        ([("assistant", OWN_ID[:-1] + "9" * 100_000)], None),
+    ],
+)
+def test_the_last_id_of_an_item_names_the_conversation(messages: Any, expected: str | None):
+    found = find_item_conversation([make_message(role, *ids) for role, *ids in messages])
+
+    assert found == expected
+
+
+def test_an_id_in_a_text_names_no_conversation():
+    text = json.dumps({"id": OWN_ID})
+    raw = json.dumps({"role": "user", "content": [{"type": "input_text", "text": text}]})
+    nested = json.dumps({"role": "user", "content": [{"type": "input_text", "id": OWN_ID}]})
+    messages = [Message(role="user", dialect="responses", raw=x.encode()) for x in (raw, nested)]
+
+    assert find_item_conversation(messages) is None

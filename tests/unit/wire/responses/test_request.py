@@ -30,6 +30,8 @@ from cllm.wire.responses.parts import decode_parts, encode_parts
 from cllm.wire.responses.request import (
     decode_request,
     encode_request,
+    has_references,
+    is_reference,
 )
 from cllm.wire.responses.response_encoder import encode_answer
 from cllm.wire.responses.response_fields import ResponseFields
@@ -571,3 +573,24 @@ def test_other_protocols_have_no_trigger_of_compaction(encode: Any):
 
     with pytest.raises(NotExpressibleError, match="compaction_trigger"):
         encode(prompt)
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        ({"type": "item_reference", "id": "msg_1"}, True),
+        ({"type": "item_reference"}, True),
+        ({"type": None, "id": "msg_1"}, True),
+        ({"id": "msg_1"}, True),
+        ({}, False),
+        ({"type": None}, False),
+        ({"id": "msg_1", "role": "user", "content": "x"}, False),
+        ({"type": [], "id": "msg_1"}, False),
+        ({"type": "message", "role": "user", "content": "item_reference"}, False),
+        ("item_reference", False),
+    ],
+)
+def test_references_are_recognised(item: Any, expected: bool):
+    assert is_reference(item) is expected
+    assert has_references([item]) is expected
+    assert not has_references(item)

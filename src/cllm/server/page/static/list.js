@@ -211,7 +211,7 @@ async function refreshRow(id) {
   placeRow(id, row);
 }
 
-/** Replace the row of a conversation, or remove it. A newer row moves to the start. */
+/** Replace the row of a conversation, or remove it. A newer row moves to its place by time. */
 function placeRow(id, row) {
   const old = findRow(id);
   const hadFocus = old === document.activeElement;
@@ -219,15 +219,13 @@ function placeRow(id, row) {
   else if (old && old.dataset.updated >= row.dataset.updated) {
     localiseRow(row);
     old.replaceWith(row);
-  } else if (old || !findRows().querySelector(".next") || isNewest(row)) {
+  } else {
     removeRow(old);
-    insertFirst(row);
+    insertRow(row);
   }
   markOpenRow();
   if (hadFocus) focusRow(row);
 }
-
-const isNewest = (row) => row.dataset.updated >= (findRows().querySelector(".row")?.dataset.updated ?? "");
 
 function removeRow(row) {
   if (!row) return;
@@ -235,6 +233,18 @@ function removeRow(row) {
   const isAlone = heading?.matches(".day") && !row.nextElementSibling?.matches(".row");
   if (isAlone) heading.remove();
   row.remove();
+}
+
+/** Insert a row before the first older one. Below the loaded rows it comes with its page. */
+function insertRow(row) {
+  const rows = findRows();
+  const all = [...rows.querySelectorAll(".row")];
+  const following = all.find(({ dataset }) => dataset.updated <= row.dataset.updated);
+  if (following === all[0]) return insertFirst(row);
+  if (following) following.before(row);
+  else if (rows.querySelector(".next")) return;
+  else all.at(-1).after(row);
+  localise(rows);
 }
 
 function insertFirst(row) {
