@@ -9,6 +9,8 @@ CLIENTS := .venv-clients
 SDKS := .venv-sdks
 AGENTS := .cache/clients
 PORTKEY := .cache/portkey/node_modules/@portkey-ai/gateway/build/start-server.js
+LLM := .cache/llm
+RUN_BENCH = $(DEV)/bin/python bench/runner.py --llm $(LLM)/bin/llm --peers $(PEERS)/bin --portkey $(PORTKEY)
 TEST_ARGS ?=
 OLD ?= HEAD
 # Tests of a server mostly wait, so there are more workers than cores.
@@ -17,7 +19,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(getattr(os, "sched_getaffi
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11
 
-.PHONY: demo test tests coverage surface screenshots check format lint types contracts torture clients differential bench bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server bench-page package sbom live lock clean
+.PHONY: demo test tests coverage surface screenshots docs docs-links docs-run check format lint types contracts torture clients differential bench bench-quick bench-quick-update bench-report bench-startup bench-cli bench-growth bench-store bench-wire bench-window bench-server bench-streams bench-page bench-local bench-window-local bench-path bench-programs package sbom live lock clean
 
 demo: $(DEMO)/ready
 	@PATH="$(CURDIR)/$(DEMO)/bin:$$PATH" sh examples/demo.sh
@@ -51,9 +53,23 @@ surface: $(DEV)/ready
 	$(DEV)/bin/python -m tests.surface_generator
 	@git --no-pager diff --stat -- tests/surface
 
-# Writes the pictures of the documentation (docs/images) with `cllm demo` and Chromium.
+# Writes the pictures of the documentation (docs/images) with `cllm demo`, Chromium and the local model.
 screenshots: $(DEV)/ready
+	$(DEV)/bin/python -m tests.terminal_picture
 	$(DEV)/bin/python -m tests.screenshots
+
+# Builds the documentation site in .cache/site; a warning is an error. `make docs-links` also
+# requests every link to another site.
+docs: $(DEV)/ready
+	$(DEV)/bin/sphinx-build --fail-on-warning --keep-going -q -b html docs .cache/site
+	@echo "The site is .cache/site/index.html."
+
+docs-links: $(DEV)/ready
+	$(DEV)/bin/sphinx-build --fail-on-warning --keep-going -q -b linkcheck docs .cache/site-links
+
+# Runs every block of the README and the tutorial in an empty environment, as `make test` does too.
+docs-run: $(DEV)/ready
+	$(DEV)/bin/python -m tests.document_blocks README.md docs/tutorial.md
 
 check: format lint types contracts coverage
 
@@ -62,10 +78,10 @@ differential: $(DEV)/ready
 	$(DEV)/bin/python -m tests.differential --old "$(OLD)" $(if $(ONLY),--only "$(ONLY)") $(if $(CASES),--cases $(CASES)) $(DIFFERENTIAL_ARGS)
 
 format: $(DEV)/ready
-	$(DEV)/bin/ruff format --check src tests bench
+	$(DEV)/bin/ruff format --check src tests bench docs
 
 lint: $(DEV)/ready
-	$(DEV)/bin/ruff check src tests bench
+	$(DEV)/bin/ruff check src tests bench docs
 
 types: $(DEV)/ready
 	$(DEV)/bin/mypy
@@ -104,38 +120,63 @@ $(SDKS)/ready: requirements/sdks.txt
 	$(SDKS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/sdks.txt
 	@touch $@
 
-bench: bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server bench-page
+# Measures everything in up to 40 minutes: results in bench/results, report in docs/benchmarks.md.
+bench: bench-programs $(DEV)/ready $(PEERS)/ready $(LLM)/ready $(PORTKEY)
+	$(RUN_BENCH)
 
-bench-startup: $(DEV)/ready $(PEERS)/ready
-	$(DEV)/bin/python bench/startup.py --llm $(CURDIR)/$(PEERS)/bin/llm
+# Compares ratios with bench/results/quick.json in about one minute, without network and other tools.
+bench-quick: $(DEV)/ready
+	$(DEV)/bin/python bench/quick.py
+
+bench-quick-update: $(DEV)/ready
+	$(DEV)/bin/python bench/quick.py --update
+
+# Writes docs/benchmarks.md and its pictures again from bench/results.
+bench-report: $(DEV)/ready $(PEERS)/ready
+	$(DEV)/bin/python bench/report.py
+	$(PEERS)/bin/python bench/plots.py
+
+bench-startup: $(DEV)/ready $(LLM)/ready
+	$(RUN_BENCH) startup
 
 bench-cli: $(DEV)/ready
-	$(DEV)/bin/python bench/cli.py
+	$(RUN_BENCH) cli
 
-bench-store: $(DEV)/ready $(PEERS)/ready
-	$(DEV)/bin/python bench/store_json.py
-	$(DEV)/bin/python bench/store_sqlite.py --peers $(CURDIR)/$(PEERS)/bin/python
-	$(DEV)/bin/python bench/store_postgres.py
-	$(DEV)/bin/python bench/branches.py
+bench-growth: $(DEV)/ready $(PEERS)/ready $(LLM)/ready
+	$(RUN_BENCH) history_growth conversation_growth
 
-bench-local: $(DEV)/ready
-	$(DEV)/bin/python bench/local.py
+bench-store: $(DEV)/ready
+	$(RUN_BENCH) store_sqlite store_postgres store_json branches
 
 bench-wire: $(DEV)/ready
-	$(DEV)/bin/python bench/wire.py
+	$(RUN_BENCH) wire
 
 bench-window: $(DEV)/ready $(PEERS)/ready
-	$(DEV)/bin/python bench/window.py --peers $(CURDIR)/$(PEERS)/bin/python
-
-bench-window-local: $(DEV)/ready
-	$(DEV)/bin/python bench/window_local.py
+	$(RUN_BENCH) window
 
 bench-server: $(DEV)/ready $(PEERS)/ready $(PORTKEY)
-	$(DEV)/bin/python bench/server.py --peers $(CURDIR)/$(PEERS)/bin --portkey $(CURDIR)/$(PORTKEY)
+	$(RUN_BENCH) server recording
 
-# Needs Chromium.
+bench-streams: $(DEV)/ready $(PEERS)/ready
+	$(RUN_BENCH) streams
+
 bench-page: $(DEV)/ready
-	$(DEV)/bin/python bench/page.py
+	$(RUN_BENCH) page
+
+bench-local: $(DEV)/ready
+	$(RUN_BENCH) local
+
+bench-window-local: $(DEV)/ready
+	$(RUN_BENCH) window_local
+
+bench-path: $(DEV)/ready
+	$(RUN_BENCH) path
+
+# Fails before anything is installed if a system program is missing.
+bench-programs:
+	@PATH="$$PATH:/usr/sbin:/usr/local/sbin"; for program in chromium nginx node npm; do \
+		command -v $$program >/dev/null || { echo "Install $$program: make bench compares with it or measures in it."; exit 1; }; \
+	done
 
 # Installs the tools that the benchmarks compare with.
 $(PORTKEY):
@@ -144,6 +185,11 @@ $(PORTKEY):
 $(PEERS)/ready: requirements/bench.txt
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
+	@touch $@
+
+$(LLM)/ready: requirements/bench-llm.txt
+	$(PYTHON) -m venv $(LLM)
+	$(LLM)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench-llm.txt
 	@touch $@
 
 # Builds the wheel and the sdist in dist/ and tests the wheel in new environments.
@@ -161,6 +207,7 @@ lock:
 	$(COMPILE) --extra dev pyproject.toml --output-file requirements/dev.txt
 	$(COMPILE) requirements/build.in --output-file requirements/build.txt
 	$(COMPILE) requirements/bench.in --output-file requirements/bench.txt
+	$(COMPILE) requirements/bench-llm.in --output-file requirements/bench-llm.txt
 	$(COMPILE) requirements/clients.in --output-file requirements/clients.txt
 	$(COMPILE) requirements/sdks.in --output-file requirements/sdks.txt
 

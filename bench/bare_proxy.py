@@ -19,7 +19,8 @@ UPSTREAM = sys.argv[2] if len(sys.argv) > 2 else ""
 
 @contextlib.asynccontextmanager
 async def lifespan(app: Starlette) -> AsyncIterator[None]:
-    async with aiohttp.ClientSession(auto_decompress=False) as session:
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
         app.state.session = session
         yield
 

@@ -5,7 +5,6 @@ another ID writes them all. Each branch and each copy gets one more turn. CPU ti
 process's; for PostgreSQL the wall time includes the server.
 """
 
-import argparse
 import asyncio
 import random
 import sqlite3
@@ -21,15 +20,15 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from cllm.core.conversation import StoredConversation, Turn, WindowRecord
-from cllm.core.message import plain_message
-from cllm.core.ports import NewConversation, Store, TurnStart
-from cllm.core.reply import Usage
+from cllm.core.conversation import StoredConversation
+from cllm.core.message import Message, plain_message
+from cllm.core.ports import NewConversation, Store
 from cllm.stores.postgres.store import PostgresStore
 from cllm.stores.sqlite.store import SqliteStore
-from measurement import Cost, Limits, measure_call
-from sample_conversations import make_text
-from store_postgres import SIZE, start_server
+from measurement import Cost, measure_call
+from results import SIZE, Results, make_parser
+from sample_conversations import make_conversation, make_text, run_turn
+from store_postgres import TABLES_SIZE, start_server
 
 MESSAGES = 1000
 SOURCE = "source"
@@ -43,41 +42,20 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def make_turn(number: int) -> Turn:
+def make_messages(number: int) -> tuple[Message, Message]:
     chance = random.Random(number)  # noqa: S311
-    return Turn(
-        id=f"turn-{number:08}",
-        place=f"turn-{number:08}",
-        state="complete",
-        model="m",
-        messages=(
-            plain_message("user", make_text(chance)),
-            plain_message("assistant", make_text(chance)),
-        ),
-        started_at=now(),
-        ended_at=now(),
-        usage=Usage(input=1000, output=200),
-        window=WindowRecord(first_sequence=1, sent_messages=40),
-    )
+    return plain_message("user", make_text(chance)), plain_message("assistant", make_text(chance))
 
 
 def make_source() -> StoredConversation:
-    turns = tuple(make_turn(number) for number in range(MESSAGES // 2))
-    return StoredConversation(id=SOURCE, created_at=now(), updated_at=now(), turns=turns)
-
-
-async def take_turn(store: Store, ref: str) -> None:
-    turn = make_turn(MESSAGES)
-    start = TurnStart(id=turn.id, messages=turn.messages[:1], model="m")
-    lease = await store.begin_turn(ref, start, tail=40)
-    await store.finish_turn(lease, msgspec.structs.replace(turn, started_at=now()))
+    return make_conversation(SOURCE, map(make_messages, range(MESSAGES // 2)))
 
 
 async def repeat(store: Store, add: Add, times: int) -> None:
     for _ in range(times):
         ref = str(uuid.uuid4())
         await add(ref)
-        await take_turn(store, ref)
+        await run_turn(store, ref, make_messages(MESSAGES))
 
 
 def measure_store(
@@ -95,8 +73,7 @@ def measure_store(
     def measure(loop: asyncio.Runner, add: Add, count: int) -> Measured:
         before = loop.run(size())
         cost = measure_call(lambda: loop.run(repeat(store, add, count)))
-        each = Cost(cpu=cost.cpu / count, wall=cost.wall / count)
-        return each, (loop.run(size()) - before) // count
+        return cost / count, (loop.run(size()) - before) // count
 
     with asyncio.Runner() as loop:
         loop.run(store.add(source))
@@ -106,23 +83,26 @@ def measure_store(
     return measured
 
 
-def report(engine: str, measured: tuple[Measured, Measured], limits: Limits) -> None:
+def report(results: Results, engine: str, measured: tuple[Measured, Measured]) -> None:
     (branch, branch_bytes), (copy, copy_bytes) = measured
     for name, cost, size in (("branch", branch, branch_bytes), ("copy", copy, copy_bytes)):
         print(
             f"{engine}, {name} of {MESSAGES} messages and a turn: {cost.cpu * 1e3:.1f} ms CPU, "
             f"{cost.wall * 1e3:.1f} ms, {size / MEBIBYTE:.3f} MiB"
         )
-    limits.check(f"{engine}: bytes of a branch / of a copy", branch_bytes / copy_bytes, 0.2)
-    limits.check(f"{engine}: CPU time of a branch / of a copy", branch.cpu / copy.cpu, 0.5)
+    quantity = f"{engine}: branch of {MESSAGES:,} messages, and a turn"
+    results.compare(
+        quantity, branch_bytes, copy_bytes, 0.2, itself="copy", measure=SIZE, unit="bytes"
+    )
+    results.compare(quantity, branch.cpu, copy.cpu, 0.5, itself="copy")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--branches", type=int, default=100)
     parser.add_argument("--copies", type=int, default=10)
     options = parser.parse_args()
-    limits = Limits()
+    results = Results("branches")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store.db"
 
@@ -132,20 +112,21 @@ def main() -> int:
             return path.stat().st_size
 
         store = SqliteStore(path, clock=now)
-        report("SQLite", measure_store(store, file_size, options.branches, options.copies), limits)
+        measured = measure_store(store, file_size, options.branches, options.copies)
+        report(results, "SQLite", measured)
     with start_server() as url:
 
         async def table_size() -> int:
             db = await asyncpg.connect(url)
             try:
-                return int(await db.fetchval(SIZE))
+                return int(await db.fetchval(TABLES_SIZE))
             finally:
                 await db.close()
 
         postgres = PostgresStore(url, clock=now)
         measured = measure_store(postgres, table_size, options.branches, options.copies)
-        report("PostgreSQL", measured, limits)
-    return limits.exit_code()
+        report(results, "PostgreSQL", measured)
+    return results.finish(options.json)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ Measures also searches and lists of many conversation files (`cli_search.py`). R
 so the provider listens on the port of a local server that cllm knows.
 """
 
-import argparse
 import os
 import sys
 import tempfile
@@ -16,7 +15,8 @@ from pathlib import Path
 
 from cli_search import measure_search
 from loopback import run_provider
-from measurement import Cost, Limits, Sample, interleave, print_table, run_command
+from measurement import Cost, Sample, interleave, print_table, run_command
+from results import Results, make_parser
 
 PARALLEL_LIMIT = 2.0
 TURN_LIMIT = 1.3
@@ -96,24 +96,27 @@ def measure_turns(folder: str, server: str, *, rounds: int) -> dict[str, Sample]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=25, help="measured rounds")
+    parser = make_parser(__doc__, rounds=7)
     parser.add_argument("--files", type=int, default=10_000, help="conversation files to search")
     parser.add_argument("--megabytes", type=int, default=200, help="size of their texts")
     options = parser.parse_args()
+    results = Results("cli")
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         samples = measure_turns(folder, start_known_server(stack), rounds=options.rounds)
     print_table(samples, baseline=PLAIN)
+    results.add_samples("turns of the command", samples)
+    results.check(f"{FIVE}, wall time", samples[FIVE].wall, PARALLEL_LIMIT, unit="s")
     without_command = samples[WHOLE].cpu - samples[ITSELF].cpu
-    limits = Limits()
-    limits.check(f"{FIVE}, wall time", samples[FIVE].wall, PARALLEL_LIMIT, unit="s")
-    ratio = without_command / samples[PLAIN].cpu
-    limits.check(f"{WHOLE} / {PLAIN}, CPU time", ratio, TURN_LIMIT)
+    results.compare(WHOLE, without_command, samples[PLAIN], TURN_LIMIT, itself="without a Cllmfile")
     with tempfile.TemporaryDirectory() as folder:
-        limits.missed += measure_search(
-            Path(folder), files=options.files, megabytes=options.megabytes, rounds=options.rounds
-        ).missed
-    return limits.exit_code()
+        measure_search(
+            results,
+            Path(folder),
+            files=options.files,
+            megabytes=options.megabytes,
+            rounds=options.rounds,
+        )
+    return results.finish(options.json)
 
 
 if __name__ == "__main__":

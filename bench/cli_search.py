@@ -15,7 +15,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from measurement import Cost, Limits, Sample, interleave, measure_call, print_table, run_command
+from measurement import Cost, Sample, interleave, measure_call, print_table, run_command
+from results import Results
 
 SEARCH_LIMIT = 3.0
 INDEX_LIMIT = 2.0
@@ -26,13 +27,14 @@ COMMON = "common"
 MATCHES = 40
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
-STARTUP = "start-up: cllm search in an empty folder"
+STARTUP = "start-up: `cllm search` in an empty folder"
 RAW = "raw FTS5 query of a rare word"
 COMMON_RAW = "raw FTS5 query of a common word"
-RARE_SEARCH = f"cllm search, {MATCHES} matching files"
-COMMON_SEARCH = "cllm search, every file matches"
-LIST = "cllm conversations list"
-LIST_STARTUP = "start-up: cllm conversations list in an empty folder"
+RARE_SEARCH = f"`cllm search`, {MATCHES} matching files"
+COMMON_SEARCH = "`cllm search`, every file matches"
+LIST = "`cllm conversations list`"
+FEED = "feeding the texts to raw FTS5"
+LIST_STARTUP = "start-up: `cllm conversations list` in an empty folder"
 
 
 def make_texts(files: int, megabytes: int) -> Iterator[list[str]]:
@@ -83,8 +85,10 @@ def query_raw_index(path: Path, word: str) -> None:
         database.execute("SELECT text FROM messages WHERE messages MATCH ?", (word,)).fetchall()
 
 
-def measure_search(root: Path, *, files: int, megabytes: int, rounds: int) -> Limits:
-    """Measure the first search, later ones and lists; return the limits."""
+def measure_search(
+    results: Results, root: Path, *, files: int, megabytes: int, rounds: int
+) -> None:
+    """Measure the first search, later ones and lists."""
     texts = list(make_texts(files, megabytes))
     size = sum(len(text) for messages in texts for text in messages)
     print(f"\n{files:,} conversation files with {size / 1e6:.0f} MB of text")
@@ -113,21 +117,21 @@ def measure_search(root: Path, *, files: int, megabytes: int, rounds: int) -> Li
         },
         rounds=rounds,
     )
-    samples["first search, which builds the index"] = Sample(name="", costs=[first])
-    samples["feeding the texts to raw FTS5"] = Sample(name="", costs=[fed])
+    first_search = "first search, which builds the index"
+    samples[first_search] = Sample(name=first_search, costs=[first])
+    samples[FEED] = Sample(name=FEED, costs=[fed])
     print_table(samples, baseline=STARTUP)
+    results.add_samples(f"search in {files:,} conversation files", samples)
     index = sum(path.stat().st_size for path in (root / ".cache/cllm/search").iterdir())
     print(f"index: {index / 1e6:.0f} MB, raw FTS5: {raw.stat().st_size / 1e6:.0f} MB")
     shutil.rmtree(root / "conversations")
-    limits = Limits()
-    limits.check("first search / feeding raw FTS5, CPU time", first.cpu / fed.cpu, INDEX_LIMIT)
+    results.compare(first_search, first.cpu, fed.cpu, INDEX_LIMIT, floor=FEED)
     for name, query, startup in (
         (RARE_SEARCH, RAW, STARTUP),
         (COMMON_SEARCH, COMMON_RAW, STARTUP),
         (LIST, RAW, LIST_STARTUP),
     ):
         baseline = samples[query].cpu + samples[startup].cpu
-        limits.check(
-            f"{name} / raw FTS5 and start-up, CPU time", samples[name].cpu / baseline, SEARCH_LIMIT
+        results.compare(
+            name, samples[name], baseline, SEARCH_LIMIT, floor="start-up and raw FTS5 query"
         )
-    return limits

@@ -1,6 +1,8 @@
-"""Starts the gateways that `server.py` compares, each as its documentation shows, on loopback.
+"""Starts the gateways that `server.py` and `streams.py` compare, each with one worker, on loopback.
 
-A gateway is a process with its children. Configuration files are written to the folder of the run.
+Each is configured as its documentation recommends for production. A gateway is a process with its
+children. All forward to the same provider (`upstream.py`). Configuration files are written to the
+folder of the run.
 """
 
 import json
@@ -8,14 +10,25 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from machine import command_version, package_versions
+
+CLLM, BARE, LITELLM, PORTKEY, NGINX = "cllm", "bare proxy", "LiteLLM", "Portkey", "nginx"
+HERE = Path(__file__).parent
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 START_SECONDS = 120.0
+LITELLM_ENVIRONMENT = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_LOG": "ERROR",
+    "LITELLM_MODE": "PRODUCTION",
+    "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +47,74 @@ class Gateway:
     def memory(self) -> int:
         """Return the resident bytes of the process and its children."""
         return sum(_resident(process) for process in list_processes(self.process))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peers:
+    """Where the other gateways are installed. Those that are None are not started."""
+
+    litellm: Path | None = None
+    """The command `litellm`."""
+    portkey: tuple[Path, Path] | None = None
+    """Node and the file `start-server.js`."""
+    nginx: Path | None = None
+
+    def versions(self) -> dict[str, str]:
+        versions: dict[str, str] = {}
+        if self.litellm is not None:
+            versions |= package_versions(self.litellm.with_name("python"), ["litellm"])
+        if self.portkey is not None:
+            node, server = self.portkey
+            package = server.parents[1] / "package.json"
+            versions["Portkey"] = json.loads(package.read_text(encoding="utf-8"))["version"]
+            versions["Node"] = command_version([str(node), "--version"])
+        if self.nginx is not None:
+            versions["nginx"] = command_version([str(self.nginx), "-v"])
+        return versions
+
+
+def store_url(folder: Path) -> str:
+    """Return the store of cllm in the folder of a run."""
+    return f"sqlite:{folder}/conversations.db"
+
+
+@contextmanager
+def start_gateways(folder: Path, peers: Peers) -> Iterator[dict[str, Gateway]]:
+    """Start the provider, cllm, the bare proxy and the peers."""
+    with ExitStack() as stack:
+        upstream = free_port()
+        provider = [sys.executable, str(HERE / "upstream.py"), str(upstream)]
+        stack.enter_context(run_gateway("upstream", provider, port=upstream, folder=folder))
+        url = f"http://127.0.0.1:{upstream}"
+        gateways: dict[str, Gateway] = {}
+
+        def start(name: str, command: list[str], port: int, **options: dict[str, str]) -> None:
+            gateways[name] = stack.enter_context(
+                run_gateway(name, command, port=port, folder=folder, **options)
+            )
+
+        port = free_port()
+        write_cllmfile(folder, url)
+        serve = [sys.executable, "-m", "cllm", "serve", "--port", str(port)]
+        home = {"HOME": str(folder)}
+        start(CLLM, [*serve, "--store", store_url(folder)], port, environment=home)
+        port = free_port()
+        start(BARE, [sys.executable, str(HERE / "bare_proxy.py"), str(port), url], port)
+        if peers.litellm is not None:
+            port = free_port()
+            litellm = [str(peers.litellm), "--config", str(write_litellm(folder, url))]
+            options = ["--host", "127.0.0.1", "--port", str(port), "--num_workers", "1"]
+            start(LITELLM, [*litellm, *options], port, environment=LITELLM_ENVIRONMENT)
+        if peers.portkey is not None:
+            port = free_port()
+            head = {"x-portkey-provider": "openai", "x-portkey-custom-host": f"{url}/v1"}
+            command = [*map(str, peers.portkey), f"--port={port}", "--headless"]
+            start(PORTKEY, command, port, headers=head)
+        if peers.nginx is not None:
+            port = free_port()
+            config = str(write_nginx(folder, port, url))
+            start(NGINX, [str(peers.nginx), "-p", str(folder), "-c", config], port)
+        yield gateways
 
 
 def free_port() -> int:
@@ -169,10 +250,10 @@ def write_nginx(folder: Path, port: int, upstream: str) -> Path:
     )
     path.write_text(
         f"daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.err;"
-        "events { worker_connections 512; }"
+        "events { worker_connections 4096; }"
         f"http {{ access_log off; {temporary} "
         f"uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;"
-        f"upstream provider {{ server {upstream.removeprefix('http://')}; keepalive 64; }}"
+        f"upstream provider {{ server {upstream.removeprefix('http://')}; keepalive 512; }}"
         f"server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://provider;"
         'proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off; } } }',
         encoding="utf-8",

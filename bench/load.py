@@ -14,7 +14,7 @@ import aiohttp
 
 from gateways import Gateway
 from measurement import Cost
-from upstream import request_words
+from upstream import FIRST_WORD, PACED_SECONDS, request_words
 
 CHAT = "/v1/chat/completions"
 MESSAGES = "/v1/messages"
@@ -37,15 +37,15 @@ class Load:
     stream: bool = False
     words: int | None = None
     """The number of words in a streamed reply; None for the short default reply."""
-    burst: bool = False
-    """Whether the upstream writes all words at once instead of one by one."""
+    seconds: int = PACED_SECONDS
+    """The time in which the upstream writes the words one by one; 0 for all at once."""
     continues: bool = False
     """Whether the request has only a new message, for a conversation that the server has stored."""
 
     def body(self) -> bytes:
         question = QUESTION
         if self.words is not None:
-            question = f"{QUESTION} {request_words(self.words, burst=self.burst)}"
+            question = f"{QUESTION} {request_words(self.words, self.seconds)}"
         history = () if self.continues else HISTORY
         messages = [*history, {"role": "user", "content": question}]
         fields: dict[str, object] = {"model": MODELS[self.path]}
@@ -98,7 +98,7 @@ async def _send(
     ) as response:
         async for chunk in response.content.iter_any():
             received += chunk
-            if first is None and b"Paris" in received:
+            if first is None and FIRST_WORD in received:
                 first = time.perf_counter() - start
     if response.status != 200 or first is None:
         raise SystemExit(f"{gateway.name} returned {response.status}: {received[:500]!r}")

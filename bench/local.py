@@ -5,7 +5,6 @@ with slot files turn 30 costs at most twice turn 3, in CPU and wall time; two pa
 at most four times as long as one. Exits 1 if a limit is exceeded.
 """
 
-import argparse
 import os
 import shutil
 import statistics
@@ -19,7 +18,8 @@ from typing import NamedTuple
 
 from cllm.providers.local.fetch import Fetcher, fetch_known_model
 from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths
-from measurement import Limits
+from machine import package_versions
+from results import CPU, WALL, Results, make_parser
 
 EARLY, LATE = 3, 30
 LATE_TURN_LIMIT = 2.0
@@ -96,7 +96,7 @@ def median(costs: Iterable[TurnCost]) -> TurnCost:
     return TurnCost(statistics.median(walls), statistics.median(cpus))
 
 
-def measure_turns(home: Home, repeats: int) -> dict[tuple[int, bool], TurnCost]:
+def measure_turns(home: Home, rounds: int) -> dict[tuple[int, bool], TurnCost]:
     """Return the costs by turn number and whether the slot files exist."""
     for number in range(1, LATE):
         if number == EARLY:
@@ -105,20 +105,20 @@ def measure_turns(home: Home, repeats: int) -> dict[tuple[int, bool], TurnCost]:
     home.save(str(LATE))
     costs: dict[tuple[int, bool], list[TurnCost]] = {}
     # Without slot files a late turn is slow and only for comparison: measure it once.
-    for slots in [True] * repeats + [False]:
+    for slots in [True] * rounds + [False]:
         for number in (EARLY, LATE):
             home.restore(str(number), slots=slots)
             costs.setdefault((number, slots), []).append(home.turn(number))
     return {key: median(values) for key, values in costs.items()}
 
 
-def measure_parallel(home: Home, repeats: int) -> tuple[float, float]:
+def measure_parallel(home: Home, rounds: int) -> tuple[float, float]:
     """Return the wall-clock seconds of one command, and of two in parallel."""
     alone, together = [], []
-    for repeat in range(repeats):
-        alone.append(home.turn(1, f"alone-{repeat}").wall)
+    for number in range(rounds):
+        alone.append(home.turn(1, f"alone-{number}").wall)
         start = time.perf_counter()
-        both = [home.start(MESSAGE.format(number=1), f"both-{repeat}-{which}") for which in "ab"]
+        both = [home.start(MESSAGE.format(number=1), f"both-{number}-{which}") for which in "ab"]
         codes = [process.wait() for process in both]
         if codes != [0, 0]:
             sys.exit((home.root / "errors").read_text(encoding="utf-8"))
@@ -127,16 +127,17 @@ def measure_parallel(home: Home, repeats: int) -> tuple[float, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser = make_parser(__doc__, rounds=3)
     parser.add_argument("--cache", type=Path, default=Path(".cache/cllm"))
     options = parser.parse_args()
+    results = Results("local")
+    results.versions |= package_versions(sys.executable, ["xllamacpp"])
     fetcher = Fetcher(paths=CachePaths(root=options.cache.resolve()), environ=dict(os.environ))
     model = fetch_known_model(KNOWN_MODELS[DEFAULT_MODEL], fetcher).path
     with tempfile.TemporaryDirectory() as folder:
         home = Home(Path(folder), model)
-        costs = measure_turns(home, options.repeats)
-        alone, together = measure_parallel(home, options.repeats)
+        costs = measure_turns(home, options.rounds)
+        alone, together = measure_parallel(home, options.rounds)
     print(f"{'median of one turn':32}{'wall s':>10}{'CPU s':>10}")
     for (number, slots), cost in sorted(
         costs.items(), key=lambda item: (not item[0][1], item[0][0])
@@ -144,16 +145,20 @@ def main() -> int:
         label = f"turn {number}, {'with' if slots else 'without'} slot files"
         print(f"{label:32}{cost.wall:10.2f}{cost.cpu:10.2f}")
     print(f"{'one command':32}{alone:10.2f}\n{'two parallel commands':32}{together:10.2f}")
-    limits = Limits()
-    for kind, field in (("CPU", "cpu"), ("wall", "wall")):
-        with_slots, without = (
-            float(getattr(costs[LATE, slots], field) / getattr(costs[EARLY, slots], field))
-            for slots in (True, False)
+    early, late, no_slots = costs[EARLY, True], costs[LATE, True], costs[LATE, False]
+    name = f"local model, turn {LATE}"
+    for measure, field in ((CPU, "cpu"), (WALL, "wall")):
+        times = [float(getattr(cost, field)) for cost in (late, early, no_slots)]
+        results.compare(
+            name, times[0], times[1], LATE_TURN_LIMIT, itself=f"turn {EARLY}", measure=measure
         )
-        ratio = f"turn {LATE} / turn {EARLY} with slot files, {kind} time"
-        limits.check(f"{ratio} ({without:.2f} x without)", with_slots, LATE_TURN_LIMIT)
-    limits.check("two parallel commands / one, wall time", together / alone, PARALLEL_LIMIT)
-    return limits.exit_code()
+        results.compare(name, times[0], times[2], itself="without slot files", measure=measure)
+    results.compare(
+        *("two parallel commands", together, alone, PARALLEL_LIMIT),
+        itself="one command",
+        measure=WALL,
+    )
+    return results.finish(options.json)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,10 @@ class Cost:
     cpu: float
     wall: float
 
+    def __truediv__(self, times: int) -> "Cost":
+        """Return the cost of one of several repetitions."""
+        return Cost(cpu=self.cpu / times, wall=self.wall / times)
+
 
 @dataclass(kw_only=True)
 class Sample:
@@ -79,6 +83,26 @@ def measure_call(function: Callable[[], object]) -> Cost:
     return Cost(cpu=time.process_time() - cpu, wall=time.perf_counter() - wall)
 
 
+def measure_repeated(function: Callable[[], object], times: int) -> Cost:
+    """Call a function several times and return the cost of one call."""
+
+    def repeat() -> None:
+        for _ in range(times):
+            function()
+
+    return measure_call(repeat) / times
+
+
+def measure_for(function: Callable[[], object], seconds: float, *, max_times: int) -> Cost:
+    """Call a function until this time has passed; return the cost of one call."""
+    times = 0
+    wall, cpu = time.perf_counter(), time.process_time()
+    while not times or (times < max_times and time.perf_counter() - wall < seconds):
+        function()
+        times += 1
+    return Cost(cpu=time.process_time() - cpu, wall=time.perf_counter() - wall) / times
+
+
 def print_table(samples: Mapping[str, Sample], *, baseline: str) -> None:
     """Print the medians in milliseconds, and each as a multiple of the baseline."""
     base = samples[baseline]
@@ -87,24 +111,6 @@ def print_table(samples: Mapping[str, Sample], *, baseline: str) -> None:
     print(f"{'median':{width}}  {'CPU ms':>9}  {'wall ms':>9}  {'CPU x':>7}  {'wall x':>7}")
     for name, sample in samples.items():
         print(
-            f"{name:{width}}  {sample.cpu * 1000:9.2f}  {sample.wall * 1000:9.2f}  "
+            f"{name:{width}}  {sample.cpu * 1000:9.3f}  {sample.wall * 1000:9.3f}  "
             f"{sample.cpu / base.cpu:7.2f}  {sample.wall / base.wall:7.2f}"
         )
-
-
-@dataclass(kw_only=True)
-class Limits:
-    """Compares measured values with their upper limits and prints a line for each."""
-
-    missed: int = 0
-
-    def check(self, quantity: str, value: float, limit: float, *, unit: str = "x") -> None:
-        """Print whether the value is within its limit. `x` is the unit of a ratio."""
-        met = value <= limit
-        self.missed += not met
-        status = "met   " if met else "MISSED"
-        print(f"{status}  {quantity}: {value:.3g} {unit} (limit {limit:.3g} {unit})")
-
-    def exit_code(self) -> int:
-        """Return 1 if a limit was exceeded."""
-        return 1 if self.missed else 0

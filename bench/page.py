@@ -7,13 +7,11 @@ loads further rows and messages; the baseline has all of them. The longest task 
 renderer's main thread, in CPU time, from Chromium's trace.
 """
 
-import argparse
 import asyncio
 import json
 import multiprocessing
 import random
 import re
-import shutil
 import socket
 import statistics
 import sys
@@ -35,12 +33,13 @@ from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import plain_message
 from cllm.core.reply import Usage
 from cllm.stores.sqlite.store import SqliteStore
-from measurement import Limits
+from machine import command_version
+from results import CPU, WALL, Results, make_parser, program
 from sample_conversations import SampleConversations, make_text
 from store_sqlite import fill_file
 
 LIMIT = 3.0
-ROUNDS = 9
+ROUNDS = 5
 FRAMES = 150
 STEP = 500
 """Pixels per frame while scrolling."""
@@ -221,7 +220,7 @@ def collect_turns(address: str, href: str) -> str:
 
 
 def measure_paint(browser: Browser, url: str) -> float:
-    """Return the milliseconds until the first contentful paint, in a new context."""
+    """Return the seconds until the first contentful paint, in a new context."""
     context = browser.new_context(viewport=VIEWPORT)
     try:
         page = context.new_page()
@@ -230,13 +229,13 @@ def measure_paint(browser: Browser, url: str) -> float:
         paint: float = page.evaluate(
             "performance.getEntriesByName('first-contentful-paint')[0].startTime"
         )
-        return paint
+        return paint / 1000
     finally:
         context.close()
 
 
 def measure_scroll(browser: Browser, url: str, selector: str, step: int) -> float:
-    """Return the CPU milliseconds of the longest task while the element scrolls."""
+    """Return the CPU seconds of the longest task while the element scrolls."""
     context = browser.new_context(viewport=VIEWPORT)
     try:
         page = context.new_page()
@@ -267,7 +266,7 @@ def find_longest_task(trace: dict[str, Any]) -> float:
         if event.get("name") == "thread_name" and event["args"]["name"] == "CrRendererMain"
     }
     return max(
-        float(event.get("tdur", event["dur"])) / 1000
+        float(event.get("tdur", event["dur"])) / 1e6
         for event in events
         if event.get("name", "").endswith("RunTask")
         and event.get("ph") == "X"
@@ -286,22 +285,21 @@ def compare(measures: Mapping[str, Callable[[], float]], rounds: int) -> dict[st
     return {name: statistics.median(each) for name, each in values.items()}
 
 
-def report(title: str, medians: dict[str, float], limits: Limits) -> None:
+def report(results: Results, title: str, medians: dict[str, float], measure: str) -> None:
     page, static = medians["page"], medians["static"]
-    print(f"{title}: page {page:.1f} ms, static page {static:.1f} ms")
-    limits.check(f"{title}, compared with a static page", page / static, LIMIT)
+    print(f"{title}: page {page * 1000:.1f} ms, static page {static * 1000:.1f} ms")
+    results.compare(title, page, static, LIMIT, floor="static page", measure=measure)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser = make_parser(__doc__, rounds=ROUNDS)
     parser.add_argument("--conversations", type=int, default=10_000)
     parser.add_argument("--messages", type=int, default=2_000)
+    parser.add_argument("--chromium", type=program, required=True)
     options = parser.parse_args()
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        raise SystemExit("Chromium is not installed; install the package chromium.")
-    limits = Limits()
+    chromium = str(options.chromium)
+    results = Results("page")
+    results.versions["Chromium"] = command_version([chromium, "--version"])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         database = folder / "page.db"
@@ -310,12 +308,12 @@ def main() -> int:
             rows, messages = write_static_pages(address, folder)
             print(f"{rows} rows, {messages} messages; medians of {options.rounds} rounds")
             browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_OPTIONS)
-            measure_all(browser, address, limits, options.rounds)
+            measure_all(results, browser, address, options.rounds)
             browser.close()
-    return limits.exit_code()
+    return results.finish(options.json)
 
 
-def measure_all(browser: Browser, address: str, limits: Limits, rounds: int) -> None:
+def measure_all(results: Results, browser: Browser, address: str, rounds: int) -> None:
     static = f"{address}{STATIC}"
     conversation = f"{address}/c/{LONG}"
     paints = {
@@ -327,7 +325,7 @@ def measure_all(browser: Browser, address: str, limits: Limits, rounds: int) -> 
             "page": partial(measure_paint, browser, url),
             "static": partial(measure_paint, browser, baseline),
         }
-        report(title, compare(measures, rounds), limits)
+        report(results, title, compare(measures, rounds), WALL)
     scrolls = {
         "longest task, list": (f"{address}/", f"{static}all-rows.html", "#rows", STEP),
         "longest task, conversation": (conversation, f"{static}all-messages.html", "#main", -STEP),
@@ -337,7 +335,7 @@ def measure_all(browser: Browser, address: str, limits: Limits, rounds: int) -> 
             "page": partial(measure_scroll, browser, url, selector, step),
             "static": partial(measure_scroll, browser, baseline, selector, step),
         }
-        report(title, compare(measures, rounds), limits)
+        report(results, title, compare(measures, rounds), CPU)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from tests.server_app import open_server_app
 
 import cllm
 from cllm.cli.main import run
-from measurement import Limits
+from results import Results, make_parser
 
 PACKAGE = str(Path(cllm.__file__).parent)
 MAX_FILES = {"server": 66, "command": 70}
@@ -115,7 +115,8 @@ def trace_command(folder: Path) -> set[str]:
 
 
 def main() -> int:
-    limits = Limits()
+    options = make_parser(__doc__).parse_args()
+    results = Results("path")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "server").mkdir()
@@ -124,16 +125,16 @@ def main() -> int:
         print_files(
             "A streamed POST /v1/messages that continues a conversation, SQLite, Bedrock", files
         )
-        limits.check(
+        results.check(
             "source files that a request executes", len(files), MAX_FILES["server"], unit="files"
         )
-        limits.check("frames that wait for an event", frames, MAX_FRAMES, unit="frames")
+        results.check("frames that wait for an event", frames, MAX_FRAMES, unit="frames")
         files = trace_command(folder / "command")
         print_files('cllm "hi" --conversation x', files)
-        limits.check(
+        results.check(
             "source files that a command executes", len(files), MAX_FILES["command"], unit="files"
         )
-    return limits.exit_code()
+    return results.finish(options.json)
 
 
 def print_files(title: str, files: set[str]) -> None:

@@ -1,33 +1,31 @@
-"""Measures requests with a whole history that `cllm serve` recognises and records, for `server.py`.
+"""Measures requests with a whole history that `cllm serve` recognises and records.
 
 The store has a million messages. A client sends 500 of them again with a new question, as agents
 do, once stateless and once with `X-Conversation-ID: auto`; and with the ID of the conversation.
 """
 
-import argparse
 import asyncio
 import json
 import sys
 import tempfile
 import uuid
 from collections.abc import Callable
-from contextlib import ExitStack
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 import aiohttp
 import msgspec
 
-from cllm.core.conversation import StoredConversation, SystemRecord, Turn
+from cllm.core.conversation import StoredConversation
 from cllm.core.message import Message
 from cllm.core.ports import Store
 from cllm.library.stores import open_store
-from gateways import Gateway, free_port, run_gateway, write_cllmfile
+from gateways import CLLM, Gateway, Peers, start_gateways, store_url
 from load import CHAT, QUESTION
-from measurement import Cost, Limits, interleave
+from measurement import Cost, interleave
+from results import Results, make_parser
+from sample_conversations import make_conversation
 
-HERE = Path(__file__).parent
 HISTORY_LENGTH = 500
 STORED_MESSAGES = 1_000_000
 WORKERS = 4
@@ -59,33 +57,12 @@ def build_messages(number: int) -> list[dict[str, str]]:
 
 
 def build_conversation(messages: list[dict[str, str]]) -> StoredConversation:
-    now = datetime.now(UTC)
     encoded = [
         Message(role=one["role"], raw=msgspec.json.encode(one))  # type: ignore[arg-type]
         for one in messages
     ]
-    turns: list[Turn] = []
-    for start in range(0, len(encoded), 2):
-        turn_id = str(uuid.uuid4())
-        turns.append(
-            Turn(
-                id=turn_id,
-                place=turn_id,
-                state="complete",
-                messages=tuple(encoded[start : start + 2]),
-                started_at=now,
-                ended_at=now,
-                model="gpt-4o",
-            )
-        )
-    return StoredConversation(
-        id=str(uuid.uuid4()),
-        created_at=now,
-        updated_at=now,
-        model="gpt-4o",
-        turns=tuple(turns),
-        system_record=SystemRecord(policy="dynamic"),
-    )
+    pairs = zip(encoded[::2], encoded[1::2], strict=True)
+    return make_conversation(str(uuid.uuid4()), pairs, model="gpt-4o")
 
 
 async def fill_store(url: str, messages: int) -> list[Session]:
@@ -138,7 +115,7 @@ async def send_requests(gateway: Gateway, sessions: list[Session], header: str |
 
 
 def report_recording(
-    gateway: Gateway, url: str, limits: Limits, *, rounds: int, stored: int
+    results: Results, gateway: Gateway, url: str, *, rounds: int, stored: int
 ) -> None:
     sessions = asyncio.run(fill_store(url, stored))
     headers = {STATELESS: None, FOUND: "auto", NAMED: ""}
@@ -153,9 +130,10 @@ def report_recording(
     for name, sample in samples.items():
         ratio = sample.cpu / baseline
         print(f"  {name:34}{sample.cpu * 1e6:10.0f}{sample.wall * 1e3:10.2f}{ratio:14.2f}")
+    results.add_samples("recorded histories", samples)
     for name in (FOUND, NAMED):
-        ratio = samples[name].cpu / baseline
-        limits.check(f"recorded history, {name} / stateless, CPU time", ratio, 2.0)
+        quantity = f"{HISTORY_LENGTH} messages again and a question, {name}"
+        results.compare(quantity, samples[name], samples[STATELESS], 2.0, itself=STATELESS)
 
 
 def _run(gateway: Gateway, sessions: list[Session], header: str | None) -> Cost:
@@ -163,23 +141,21 @@ def _run(gateway: Gateway, sessions: list[Session], header: str | None) -> Cost:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = make_parser(__doc__, rounds=5)
     parser.add_argument("--stored", type=int, default=STORED_MESSAGES)
     options = parser.parse_args()
-    limits = Limits()
-    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        folder, upstream, port = Path(name), free_port(), free_port()
-        provider = [sys.executable, str(HERE / "upstream.py"), str(upstream)]
-        stack.enter_context(run_gateway("upstream", provider, port=upstream, folder=folder))
-        write_cllmfile(folder, f"http://127.0.0.1:{upstream}")
-        store = f"sqlite:{folder}/conversations.db"
-        serve = [sys.executable, "-m", "cllm", "serve", "--port", str(port), "--store", store]
-        gateway = stack.enter_context(
-            run_gateway("cllm", serve, port=port, folder=folder, environment={"HOME": str(folder)})
-        )
-        report_recording(gateway, store, limits, rounds=options.rounds, stored=options.stored)
-    return limits.exit_code()
+    results = Results("recording")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with start_gateways(folder, Peers()) as gateways:
+            report_recording(
+                results,
+                gateways[CLLM],
+                store_url(folder),
+                rounds=options.rounds,
+                stored=options.stored,
+            )
+    return results.finish(options.json)
 
 
 if __name__ == "__main__":

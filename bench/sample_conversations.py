@@ -1,9 +1,9 @@
 """Generates many conversations for the benchmarks of the stores and loads them in bulk.
 
 The rows are those that real turns write; `run_turns` creates the same conversations with real turns
-to check this. Each conversation has five turns of a question and a reply of about 1 KB each; one in
-a thousand has a rare word in all of them. Texts come from a pool, so that each is tokenised once.
-IDs are UUIDs in random order, as the library and the server create them.
+to check this. By default a conversation has five turns of a question and a reply of about 1 KB
+each; one in a thousand has a rare word in all of them. Texts come from a pool, so that each is
+tokenised once. IDs are UUIDs in random order, as the library and the server create them.
 """
 
 import hashlib
@@ -12,8 +12,9 @@ import sqlite3
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -33,13 +34,13 @@ from cllm.wire.path_digest import ROOT, digest_path
 OWNER = "local"
 TURNS = 5
 MESSAGES = TURNS * 2
+WINDOW_MESSAGES = 40
 BATCH = 1000
 RARE_WORD = "zyzzyva"
 RARE_EVERY = 1000
 POOL = 2000
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 START = datetime(2026, 1, 1, tzinfo=UTC)
-WINDOW = WindowRecord(first_sequence=1, sent_messages=MESSAGES)
 USAGE = Usage(input=1000, output=200)
 MESSAGE_COLUMNS = ("owner", "message_group", "ordinal", "digest", "role", "dialect", "raw")
 PLACE_COLUMNS = ("owner", "conversation", "number", "position", "first_sequence", "message_group")
@@ -81,10 +82,10 @@ def _make_message(role: Any, text: str) -> SampleMessage:
     )
 
 
-def _make_pool() -> list[tuple[SampleMessage, SampleMessage]]:
-    """Return pairs of a question and a reply."""
+def _make_pool(size: int) -> list[tuple[SampleMessage, SampleMessage]]:
+    """Return pairs of a question and a reply with about `size` bytes each."""
     chance = random.Random(13)  # noqa: S311
-    texts = [(make_text(chance), make_text(chance)) for _ in range(POOL)]
+    texts = [(make_text(chance, size), make_text(chance, size)) for _ in range(POOL)]
     return [
         (_make_message("user", question), _make_message("assistant", reply))
         for question, reply in texts
@@ -94,8 +95,10 @@ def _make_pool() -> list[tuple[SampleMessage, SampleMessage]]:
 class SampleConversations:
     """Generates conversations by their numbers, the same in every run."""
 
-    def __init__(self) -> None:
-        self._pool = _make_pool()
+    def __init__(self, *, turns: int = TURNS, size: int = 1000) -> None:
+        self.turns = turns
+        self._window = WindowRecord(first_sequence=1, sent_messages=turns * 2)
+        self._pool = _make_pool(size)
         self._rare = [
             tuple(
                 _make_message(each.message.role, f"{each.message.text} {RARE_WORD}")
@@ -111,7 +114,9 @@ class SampleConversations:
 
     def size(self, number: int) -> int:
         """Return the bytes of text in a conversation."""
-        return sum(each.size for index in range(TURNS) for each in self.messages(number, index))
+        return sum(
+            each.size for index in range(self.turns) for each in self.messages(number, index)
+        )
 
     def turn(self, number: int, index: int) -> Turn:
         at = timestamp(number, index)
@@ -126,7 +131,7 @@ class SampleConversations:
             ended_at=at,
             usage=USAGE,
             cost=0.001,
-            window=WINDOW,
+            window=self._window,
         )
 
     def id(self, number: int) -> str:
@@ -139,20 +144,21 @@ class SampleConversations:
             title=f"Title {number}",
             model="m",
             created_at=timestamp(number, 0),
-            updated_at=timestamp(number, TURNS - 1),
-            first_sequence=MESSAGES + 1,
+            updated_at=timestamp(number, self.turns - 1),
+            first_sequence=self.turns * 2 + 1,
         )
 
-    def rows(self, codec: RowCodec, numbers: range) -> "Rows":
-        """Return the rows of some conversations for a database engine."""
+    def rows(self, codec: RowCodec, numbers: range, group: int) -> "Rows":
+        """Return the rows of some conversations; their message groups start at `group`."""
         rows = Rows([], [], [])
+        groups = count(group)
         for number in numbers:
             key = (OWNER, self.id(number))
             rows.conversations.append(codec.encode_conversation(self.conversation(number)))
             digest = ROOT
-            for index in range(TURNS):
+            for index in range(self.turns):
                 turn = codec.encode_turn(self.turn(number, index))
-                group = number * TURNS + index + 1
+                group = next(groups)
                 rows.turns.append((*key, index + 1, index + 1, index * 2 + 1, group, *turn))
                 for ordinal, message in enumerate(self.messages(number, index)):
                     (digest,) = digest_path([message.message], digest)
@@ -175,6 +181,51 @@ def _make_id(seed: str) -> str:
     return str(uuid.UUID(bytes=digest, version=4))
 
 
+def make_conversation(
+    ref: str, pairs: Iterable[tuple[Message, Message]], *, model: str = "m"
+) -> StoredConversation:
+    """Return a conversation of complete turns, for `Store.add`, with windows of 39 messages."""
+    now = datetime.now(UTC)
+    turns: list[Turn] = []
+    for number, messages in enumerate(pairs):
+        turn_id = str(uuid.uuid4())
+        question = 2 * number + 1
+        first = max(1, question + 2 - WINDOW_MESSAGES)
+        window = WindowRecord(first_sequence=first, sent_messages=question + 1 - first)
+        turns.append(
+            Turn(
+                id=turn_id,
+                place=turn_id,
+                state="complete",
+                model=model,
+                messages=messages,
+                started_at=now,
+                ended_at=now,
+                usage=USAGE,
+                window=window,
+            )
+        )
+    return StoredConversation(
+        id=ref, created_at=now, updated_at=now, model=model, turns=tuple(turns)
+    )
+
+
+async def run_turn(store: Store, ref: str, messages: tuple[Message, Message]) -> None:
+    """Run one durable turn: save the question, load the newest 40 messages, save the reply."""
+    start = TurnStart(id=str(uuid.uuid4()), messages=messages[:1], model="m")
+    lease = await store.begin_turn(ref, start, tail=WINDOW_MESSAGES)
+    turn = msgspec.structs.replace(
+        lease.turn,
+        state="complete",
+        messages=messages,
+        usage=USAGE,
+        cost=0.001,
+        ended_at=datetime.now(UTC),
+        window=WindowRecord(first_sequence=1, sent_messages=WINDOW_MESSAGES),
+    )
+    await store.finish_turn(lease, turn)
+
+
 def timestamp(number: int, index: int) -> datetime:
     return START + timedelta(seconds=number, milliseconds=index)
 
@@ -189,7 +240,7 @@ async def run_turns(
     store = open_store(lambda: now)
     for number in range(conversations):
         new = NewConversation(id=many.id(number), title=f"Title {number}", model="m")
-        for index in range(TURNS):
+        for index in range(many.turns):
             now = timestamp(number, index)
             turn = many.turn(number, index)
             start = TurnStart(id=turn.id, messages=turn.messages[:1], model="m")
@@ -212,10 +263,11 @@ def batches(numbers: range) -> Iterator[range]:
 def fill_sqlite(db: sqlite3.Connection, many: SampleConversations, numbers: range) -> int:
     """Insert conversations into an open file; return the bytes of their texts."""
     size = 0
-    number = 1 + (db.execute("SELECT max(number) FROM messages").fetchone()[0] or 0)
+    last = db.execute("SELECT max(number), max(message_group) FROM messages").fetchone()
+    number, group = (1 + (value or 0) for value in last)
     db.execute("PRAGMA synchronous = OFF")
     for batch in batches(numbers):
-        rows = many.rows(SQLITE_CODEC, batch)
+        rows = many.rows(SQLITE_CODEC, batch, group)
         db.execute("BEGIN")
         db.executemany(sql.ADD_CONVERSATION, rows.conversations)
         db.executemany(sql.ADD_TURN, rows.turns)
@@ -223,6 +275,7 @@ def fill_sqlite(db: sqlite3.Connection, many: SampleConversations, numbers: rang
         db.executemany(sql.INDEX, [(at, row[-1]) for at, row in enumerate(rows.messages, number)])
         db.execute("COMMIT")
         number += len(rows.messages)
+        group += len(rows.turns)
         size += sum(map(many.size, batch))
     return size
 
@@ -233,8 +286,10 @@ async def fill_postgres(
     """Insert conversations with COPY; return the bytes of their texts."""
     size = 0
     turn_columns = (*PLACE_COLUMNS, *TURN_COLUMNS)
+    group = 1 + await db.fetchval("SELECT coalesce(max(message_group), 0) FROM messages")
     for batch in batches(numbers):
-        rows = many.rows(POSTGRES_CODEC, batch)
+        rows = many.rows(POSTGRES_CODEC, batch, group)
+        group += len(rows.turns)
         await db.copy_records_to_table(
             "conversations", records=rows.conversations, columns=CONVERSATION_COLUMNS
         )
@@ -244,6 +299,7 @@ async def fill_postgres(
         messages = _encode_copy(rows.messages)
         await db.copy_to_table("messages", source=messages, columns=MESSAGE_COLUMNS)
         size += sum(map(many.size, batch))
+    await db.execute(f"SELECT setval('message_groups', {group})")
     await db.execute("VACUUM ANALYZE", timeout=1800)
     return size
 

@@ -3,19 +3,31 @@
 Run it with `make bench-startup`, which installs `llm` in a separate environment.
 """
 
-import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
 from loopback import run_provider
-from measurement import Limits, interleave, print_table, run_command
+from machine import package_versions
+from measurement import Sample, interleave, print_table, run_command
+from results import CPU, WALL, Results, make_parser, program
 
 VERSION_LIMIT = 4
 LIST_LIMIT = 10
 TURN_LIMIT = 0.2
+QUESTION = "What is the capital of France?"
+PYTHON = "`python -c pass`"
+AIOHTTP = "`python -c 'import aiohttp'`"
+VERSION, LIST, COMPLETION, TURN = (
+    "`cllm --version`",
+    "`cllm --list-conversations`",
+    "shell completion of a conversation ID",
+    "one turn of the command",
+)
+LLM_TURN = "one turn of llm"
 
 
 def prepare_home(home: Path, url: str) -> None:
@@ -38,61 +50,70 @@ def prepare_home(home: Path, url: str) -> None:
         )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--llm", help="the `llm` command to compare with")
-    parser.add_argument("--rounds", type=int, default=15, help="measured rounds")
-    options = parser.parse_args()
+def make_environment(home: Path) -> dict[str, str]:
+    """Return the environment of both tools, with this home directory."""
+    return {
+        "HOME": str(home),
+        "PATH": os.environ["PATH"],
+        "LLM_USER_PATH": str(home / "llm"),
+        "OPENAI_API_KEY": "test",
+    }
+
+
+def measure_startup(llm: str | None, rounds: int) -> dict[str, Sample]:
     python = sys.executable
     cllm = str(Path(python).with_name("cllm"))
     with tempfile.TemporaryDirectory() as folder, run_provider() as url:
         home = Path(folder)
         prepare_home(home, url)
-        environment = {
-            "HOME": folder,
-            "PATH": os.environ["PATH"],
-            "LLM_USER_PATH": str(home / "llm"),
-            "OPENAI_API_KEY": "test",
-        }
+        environment = make_environment(home)
         completion = environment | {
             "_CLLM_COMPLETE": "bash_complete",
             "COMP_WORDS": "cllm --show-conversation old",
             "COMP_CWORD": "2",
         }
-        question = "What is the capital of France?"
         runs = {
-            "python -c pass": ([python, "-c", "pass"], environment),
-            "python -c 'import aiohttp'": ([python, "-c", "import aiohttp"], environment),
-            "cllm --version": ([cllm, "--version"], environment),
-            "cllm --list-conversations": ([cllm, "--list-conversations"], environment),
-            "shell completion of a conversation ID": ([cllm], completion),
-            "cllm turn": ([cllm, question, "--conversation", "bench"], environment),
+            PYTHON: ([python, "-c", "pass"], environment),
+            AIOHTTP: ([python, "-c", "import aiohttp"], environment),
+            VERSION: ([cllm, "--version"], environment),
+            LIST: ([cllm, "--list-conversations"], environment),
+            COMPLETION: ([cllm], completion),
+            TURN: ([cllm, QUESTION, "--conversation", "bench"], environment),
         }
-        if options.llm:
-            runs["llm turn"] = ([options.llm, "-m", "fake", question], environment)
-        samples = interleave(
-            {name: partial(run_command, *run, folder) for name, run in runs.items()},
-            rounds=options.rounds,
+        if llm:
+            runs[LLM_TURN] = ([llm, "-m", "fake", QUESTION], environment)
+        return interleave(
+            {name: partial(run_command, *run, folder) for name, run in runs.items()}, rounds=rounds
         )
-    print_table(samples, baseline="python -c pass")
-    python_pass = samples["python -c pass"]
-    limits = Limits()
-    for name, limit in (
-        ("cllm --version", VERSION_LIMIT),
-        ("cllm --list-conversations", LIST_LIMIT),
-        ("shell completion of a conversation ID", LIST_LIMIT),
-    ):
-        limits.check(
-            f"{name} / python -c pass, CPU time", samples[name].cpu / python_pass.cpu, limit
-        )
-        limits.check(
-            f"{name} / python -c pass, wall time", samples[name].wall / python_pass.wall, limit
-        )
+
+
+def compare_with_python(
+    results: Results, samples: Mapping[str, Sample], measures: Iterable[str]
+) -> None:
+    limits = {VERSION: VERSION_LIMIT, LIST: LIST_LIMIT, COMPLETION: LIST_LIMIT, TURN: None}
+    for measure in measures:
+        for name, limit in limits.items():
+            results.compare(
+                name, samples[name], samples[PYTHON], limit, floor=PYTHON, measure=measure
+            )
+
+
+def main() -> int:
+    parser = make_parser(__doc__, rounds=15)
+    parser.add_argument("--llm", type=program, help="the `llm` command to compare with")
+    options = parser.parse_args()
+    results = Results("startup")
+    samples = measure_startup(options.llm and str(options.llm), options.rounds)
+    print_table(samples, baseline=PYTHON)
+    results.add_samples("start-up", samples)
+    compare_with_python(results, samples, (CPU, WALL))
     if options.llm:
-        cllm_turn, llm_turn = samples["cllm turn"], samples["llm turn"]
-        limits.check("cllm turn / llm turn, CPU time", cllm_turn.cpu / llm_turn.cpu, TURN_LIMIT)
-        limits.check("cllm turn / llm turn, wall time", cllm_turn.wall / llm_turn.wall, TURN_LIMIT)
-    return limits.exit_code()
+        results.versions |= package_versions(options.llm.with_name("python"), ["llm"])
+        for measure in (CPU, WALL):
+            results.compare(
+                TURN, samples[TURN], samples[LLM_TURN], TURN_LIMIT, peer="llm", measure=measure
+            )
+    return results.finish(options.json)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@ file may only grow by the prompt, its JSON frame and its source. Then finds a co
 path digests, with the index and by reading all files.
 """
 
-import argparse
 import sys
 import tempfile
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -21,7 +21,8 @@ from cllm.history.system_prompt import GivenPrompt, build_captured_opening
 from cllm.stores.json.store import JsonFileStore
 from cllm.wire.conversation_file.codec import encode_conversation
 from cllm.wire.path_digest import digest_path
-from measurement import Cost, Limits, interleave, measure_call, print_table
+from measurement import Cost, interleave, measure_call, measure_repeated, print_table
+from results import Results, make_parser
 
 PROMPT = "You are a helpful assistant. " * 17
 SOURCE = "Cllmfile.yml: default_system_message"
@@ -58,22 +59,14 @@ def fill(store: JsonFileStore, ref: str, opening: Opening) -> None:
 
 def measure_saves(store: JsonFileStore, ref: str, opening: Opening) -> Cost:
     """Append turns, then delete them, so that the conversation has the same length each time."""
-
-    def repeat() -> None:
-        for number in range(REPEATS):
-            run_turn(store, ref, TURNS + number, opening)
-
-    cost = measure_call(repeat)
+    numbers = count(TURNS)
+    cost = measure_repeated(lambda: run_turn(store, ref, next(numbers), opening), REPEATS)
     run_without_loop(store.delete_from(ref, 2 * TURNS + 1))
     return cost
 
 
 def measure_loads(store: JsonFileStore, ref: str) -> Cost:
-    def repeat() -> None:
-        for _ in range(REPEATS):
-            run_without_loop(store.load(ref))
-
-    return measure_call(repeat)
+    return measure_repeated(lambda: run_without_loop(store.load(ref)), REPEATS)
 
 
 def write_files(folder: Path) -> list[bytes]:
@@ -110,27 +103,31 @@ def measure_lookup(store: JsonFileStore, digests: list[bytes]) -> Cost:
     return measure_call(look_up)
 
 
-def compare_lookups(folder: Path, limits: Limits, *, rounds: int) -> None:
+def compare_lookups(results: Results, folder: Path, *, rounds: int) -> None:
     digests = write_files(folder)
     indexed = JsonFileStore(folder, clock=now, cache=folder.parent / "cache")
-    names = (f"lookup in {FILES:,} files, index", f"lookup in {FILES:,} files, all read")
+    with_index, all_read = (
+        f"lookup of a history in {FILES:,} files{end}" for end in ("", ", all files read")
+    )
     samples = interleave(
         {
-            names[0]: lambda: measure_lookup(indexed, digests),
-            names[1]: lambda: measure_lookup(JsonFileStore(folder, clock=now), digests),
+            with_index: lambda: measure_lookup(indexed, digests),
+            all_read: lambda: measure_lookup(JsonFileStore(folder, clock=now), digests),
         },
         rounds=rounds,
     )
     run_without_loop(indexed.close())
-    print_table(samples, baseline=names[1])
-    ratio = samples[names[0]].cpu / samples[names[1]].cpu
-    limits.check("lookup with the index / with all files, CPU time", ratio, LOOKUP_LIMIT)
+    print_table(samples, baseline=all_read)
+    results.add_samples("lookup", samples)
+    results.compare(
+        with_index, samples[with_index], samples[all_read], LOOKUP_LIMIT, itself="all files read"
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15, help="measured rounds")
+    parser = make_parser(__doc__, rounds=15)
     options = parser.parse_args()
+    results = Results("store_json")
     with_prompt = build_captured_opening(GivenPrompt(text=PROMPT.strip(), source=SOURCE), now=now())
     without = build_captured_opening(GivenPrompt(), now=now())
     with tempfile.TemporaryDirectory() as folder:
@@ -139,10 +136,10 @@ def main() -> int:
         fill(store, "no-prompt", without)
         samples = interleave(
             {
-                "20 saves, no system prompt": lambda: measure_saves(store, "no-prompt", without),
-                "20 saves, system prompt": lambda: measure_saves(store, "with-prompt", with_prompt),
-                "20 loads, no system prompt": lambda: measure_loads(store, "no-prompt"),
-                "20 loads, system prompt": lambda: measure_loads(store, "with-prompt"),
+                "save, no system prompt": lambda: measure_saves(store, "no-prompt", without),
+                "save, system prompt": lambda: measure_saves(store, "with-prompt", with_prompt),
+                "load, no system prompt": lambda: measure_loads(store, "no-prompt"),
+                "load, system prompt": lambda: measure_loads(store, "with-prompt"),
             },
             rounds=options.rounds,
         )
@@ -150,21 +147,22 @@ def main() -> int:
             ref: len((Path(folder) / f"{ref}.json").read_bytes())
             for ref in ("no-prompt", "with-prompt")
         }
-    print_table(samples, baseline="20 loads, no system prompt")
-    limits = Limits()
+    print_table(samples, baseline="load, no system prompt")
+    results.add_samples("saves and loads", samples)
     for action in ("save", "load"):
-        name = f"{REPEATS} {action}s"
-        ratio = samples[f"{name}, system prompt"].cpu / samples[f"{name}, no system prompt"].cpu
-        limits.check(f"{action} with / without a system prompt, CPU time", ratio, 1.1)
+        both = samples[f"{action}, system prompt"], samples[f"{action}, no system prompt"]
+        results.compare(f"{action} with a system prompt", *both, 1.1, itself="without one")
     extra = sizes["with-prompt"] - sizes["no-prompt"]
     names = len(SOURCE) - len("none") + len("with") - len("no")
     frame = len('    {\n      "role": "system",\n      "content": ""\n    },\n') + names
     print(f"file size: {extra} bytes more with a system prompt of {len(PROMPT.strip())} bytes")
     unexplained = abs(extra - len(PROMPT.strip()) - frame)
-    limits.check("bytes besides the prompt, its frame and its source", unexplained, 0, unit="bytes")
+    results.check(
+        "bytes besides the prompt, its frame and its source", unexplained, 0, unit="bytes"
+    )
     with tempfile.TemporaryDirectory() as folder:
-        compare_lookups(Path(folder) / "conversations", limits, rounds=min(options.rounds, 5))
-    return limits.exit_code()
+        compare_lookups(results, Path(folder) / "conversations", rounds=min(options.rounds, 5))
+    return results.finish(options.json)
 
 
 if __name__ == "__main__":

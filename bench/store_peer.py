@@ -1,70 +1,94 @@
-"""Measures other libraries that store conversations, for `store_sqlite.py`.
+"""Measures other libraries that store conversations, for `history_growth.py`.
 
-Runs in the environment where these libraries are installed. Reads lines `NAME TURNS FOLDER`, fills
-a conversation with this number of turns once, and prints the CPU seconds of one more turn and the
-size of the database in bytes. LangGraph's checkpointer loads the state and writes it as a graph
-with one node does: the input, then the reply. The Agents SDK's session loads the newest 40 items
-and adds two.
+Runs in the environment where these libraries are installed. Reads lines
+`NAME MESSAGES COPIES FOLDER`, fills this many conversations of this length once, and prints
+the CPU and wall seconds of one more turn. The turns go through the conversations in a circle.
+
+LangGraph's checkpointer loads the state and writes it as a graph with one node does: the input,
+then the reply. The Agents SDK's session loads the newest 40 items and adds two. Both sync every
+commit to the disk.
 """
 
 import asyncio
+import itertools
 import sqlite3
 import sys
-import time
 import uuid
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
+
+from measurement import measure_for
 
 TEXT = "Tell me more about this. " * 41
 WINDOW = 40
-TURNS = 10
+MEASURED_SECONDS = 0.1
+MAX_TURNS = 8
 
 
 @cache
-def langgraph(turns: int, folder: str) -> Callable[[], None]:
+def langgraph(messages: int, copies: int, folder: str) -> Callable[[], None]:
     saver: Any = import_module("langgraph.checkpoint.sqlite").SqliteSaver
     base: Any = import_module("langgraph.checkpoint.base")
     core: Any = import_module("langchain_core.messages")
-    path = f"{folder}/langgraph-{turns}.db"
-    storage = saver(sqlite3.connect(path, check_same_thread=False))
-    config: dict[str, Any] = {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
-    messages: list[Any] = []
+    storage = saver(sqlite3.connect(f"{folder}/langgraph.db", check_same_thread=False))
 
-    def put(number: int, source: str) -> None:
+    def put(config: dict[str, Any], history: list[Any], source: str) -> None:
         checkpoint = base.empty_checkpoint()
-        checkpoint["channel_values"] = {"messages": list(messages)}
-        checkpoint["channel_versions"] = {"messages": number}
-        metadata = {"source": source, "step": number, "parents": {}}
-        storage.put(config, checkpoint, metadata, {"messages": number})
+        checkpoint["channel_values"] = {"messages": list(history)}
+        checkpoint["channel_versions"] = {"messages": len(history)}
+        metadata = {"source": source, "step": len(history), "parents": {}}
+        storage.put(config, checkpoint, metadata, {"messages": len(history)})
+
+    def add_question(history: list[Any]) -> None:
+        history.append(core.HumanMessage(TEXT, id=str(uuid.uuid4())))
+
+    def add_reply(history: list[Any]) -> None:
+        history.append(core.AIMessage(TEXT, id=str(uuid.uuid4())))
+
+    def start(number: int) -> dict[str, Any]:
+        history: list[Any] = []
+        for _ in range(messages // 2):
+            add_question(history)
+            add_reply(history)
+        thread = f"{messages}-{number}"
+        config = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+        put(config, history, "loop")
+        return config
+
+    configs = itertools.cycle([start(number) for number in range(copies)])
 
     def turn() -> None:
-        storage.get_tuple(config)
-        messages.append(core.HumanMessage(TEXT, id=str(uuid.uuid4())))
-        put(len(messages), "input")
-        messages.append(core.AIMessage(TEXT, id=str(uuid.uuid4())))
-        put(len(messages), "loop")
+        config = next(configs)
+        history = storage.get_tuple(config).checkpoint["channel_values"]["messages"]
+        add_question(history)
+        put(config, history, "input")
+        add_reply(history)
+        put(config, history, "loop")
 
-    for _ in range(turns):
-        turn()
     return turn
 
 
 @cache
-def agents(turns: int, folder: str) -> Callable[[], None]:
+def agents(messages: int, copies: int, folder: str) -> Callable[[], None]:
     session: Any = import_module("agents.memory.sqlite_session").SQLiteSession
-    storage = session("1", f"{folder}/agents-{turns}.db")
     loop = asyncio.new_event_loop()
+    question, reply = ({"role": role, "content": TEXT} for role in ("user", "assistant"))
+
+    def start(number: int) -> Any:
+        storage = session(f"{messages}-{number}", f"{folder}/agents.db")
+        loop.run_until_complete(storage.add_items([question, reply] * (messages // 2)))
+        return storage
+
+    sessions = itertools.cycle([start(number) for number in range(copies)])
 
     async def turn() -> None:
+        storage = next(sessions)
         await storage.get_items(limit=WINDOW)
-        await storage.add_items([{"role": "user", "content": TEXT}])
-        await storage.add_items([{"role": "assistant", "content": TEXT}])
+        await storage.add_items([question])
+        await storage.add_items([reply])
 
-    for _ in range(turns):
-        loop.run_until_complete(turn())
     return lambda: loop.run_until_complete(turn())
 
 
@@ -73,13 +97,10 @@ PEERS = {"langgraph": langgraph, "agents": agents}
 
 def main() -> None:
     for line in sys.stdin:
-        name, turns, folder = line.split()
-        turn = PEERS[name](int(turns), folder)
-        size = sum(path.stat().st_size for path in Path(folder).glob(f"{name}-{turns}.db*"))
-        start = time.process_time()
-        for _ in range(TURNS):
-            turn()
-        print((time.process_time() - start) / TURNS, size, flush=True)
+        name, messages, copies, folder = line.split()
+        turn = PEERS[name](int(messages), int(copies), folder)
+        cost = measure_for(turn, MEASURED_SECONDS, max_times=MAX_TURNS)
+        print(cost.cpu, cost.wall, flush=True)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,13 @@ on `--conversations` conversations of ten messages in a separate database, compa
 that returns the same result.
 """
 
-import argparse
 import asyncio
 import os
 import sys
 import tempfile
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -23,29 +22,32 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from cllm.core.conversation import WindowRecord
 from cllm.core.message import plain_message
-from cllm.core.ports import NewConversation, TurnStart
-from cllm.core.reply import Usage
 from cllm.stores.postgres.lists import build_tsquery
 from cllm.stores.postgres.store import PostgresStore
 from cllm.stores.search import SearchTerm
 from cllm.stores.sql.migrations.versions.r0005_turns import INDEX
-from measurement import Cost, Limits, interleave, measure_call, print_table
+from measurement import Cost, interleave, measure_call, print_table
+from results import SIZE, WALL, Results, make_parser
 from sample_conversations import (
     COMMON_WORD,
     MESSAGES,
     OWNER,
     RARE_WORD,
+    WINDOW_MESSAGES,
     SampleConversations,
     fill_postgres,
+    make_conversation,
+    run_turn,
     run_turns,
 )
 
 TEXT = "Tell me more about this. " * 41
-WINDOW = 40
+MESSAGE_PAIR = plain_message("user", TEXT), plain_message("assistant", TEXT)
+WINDOW = WINDOW_MESSAGES
 TURNS = 20
 SHORT, LONG = 100, 10_000
+PLAIN = "plain asyncpg"
 COMPARED_CONVERSATIONS = 100
 SIZED_CONVERSATIONS = 5_000
 LISTS_DATABASE = "many"
@@ -104,7 +106,7 @@ JOIN conversations c ON c.owner = $1 AND c.number = t.conversation AND c.archive
 ORDER BY m.number DESC
 """
 DROP_INDEX = "DROP INDEX messages_by_terms"
-SIZE = """
+TABLES_SIZE = """
 SELECT sum(pg_total_relation_size(oid)) FROM pg_class
 WHERE relname IN ('conversations', 'turns', 'messages') AND relkind = 'r'
 """
@@ -155,37 +157,24 @@ class Bench:
         self.loop.run_until_complete(self.raw.close())
         self.loop.close()
 
+    def version(self) -> str:
+        return ".".join(map(str, self.raw.get_server_version()[:2]))
+
     def measure(self, work: Callable[[], Awaitable[object]], times: int) -> Cost:
         async def repeat() -> None:
             for _ in range(times):
                 await work()
 
-        cost = measure_call(lambda: self.loop.run_until_complete(repeat()))
-        return Cost(cpu=cost.cpu / times, wall=cost.wall / times)
+        return measure_call(lambda: self.loop.run_until_complete(repeat())) / times
 
     def create_conversation(self, messages: int) -> str:
         ref = str(uuid.uuid4())
-
-        async def work() -> None:
-            await self.store.create(NewConversation(id=ref, model="openai/gpt-test"))
-            for _ in range(messages // 2):
-                await self.turn(ref, tail=0)
-
-        self.loop.run_until_complete(work())
+        conversation = make_conversation(ref, [MESSAGE_PAIR] * (messages // 2))
+        self.loop.run_until_complete(self.store.add(conversation))
         return ref
 
-    async def turn(self, ref: str, tail: int = WINDOW) -> None:
-        start = TurnStart(id=str(uuid.uuid4()), messages=(plain_message("user", TEXT),))
-        lease = await self.store.begin_turn(ref, start, tail=tail)
-        turn = msgspec.structs.replace(
-            lease.turn,
-            state="complete",
-            ended_at=now(),
-            messages=(*lease.turn.messages, plain_message("assistant", TEXT)),
-            usage=Usage(input=300, output=200),
-            window=WindowRecord(first_sequence=1, sent_messages=WINDOW),
-        )
-        await self.store.finish_turn(lease, turn)
+    async def turn(self, ref: str) -> None:
+        await run_turn(self.store, ref, MESSAGE_PAIR)
 
     async def raw_turn(self, ref: str) -> None:
         db, key, time, name = self.raw, (OWNER, ref), now(), str(uuid.uuid4())
@@ -221,7 +210,7 @@ class Bench:
     async def raw_search(self, word: str) -> None:
         assert await self.raw.fetch(SEARCH, OWNER, build_tsquery((SearchTerm(word),), OWNER))
 
-    def fill(self, many: SampleConversations, conversations: int, limits: Limits) -> None:
+    def fill(self, results: Results, many: SampleConversations, conversations: int) -> None:
         """Load conversations in bulk and check the size of the tables.
 
         The first ones are added with the search index in place, as turns do. For the others the
@@ -230,34 +219,47 @@ class Bench:
         few = min(SIZED_CONVERSATIONS, conversations)
 
         async def size() -> int:
-            return int(await self.raw.fetchval(SIZE))
+            return int(await self.raw.fetchval(TABLES_SIZE))
 
-        async def load_rest() -> int:
-            await self.raw.execute(DROP_INDEX)
-            text = await fill_postgres(self.raw, many, range(few, conversations))
-            print("creating the search index again", file=sys.stderr)
-            async with self.raw.transaction():
-                for statement in INDEX:
-                    await self.raw.execute(statement, timeout=3600)
-            await self.raw.execute("VACUUM ANALYZE", timeout=1800)
-            return text
+        def compare(count: int) -> None:
+            stored = self.loop.run_until_complete(size()) - before
+            name = f"PostgreSQL: tables and indexes with {count * MESSAGES:,} messages"
+            floor = {"floor": "bytes of text", "measure": SIZE, "unit": "bytes"}
+            results.compare(name, stored, text, 2, **floor)
 
         before = self.loop.run_until_complete(size())
         text = self.loop.run_until_complete(fill_postgres(self.raw, many, range(few)))
-        quantity = "messages: bytes of tables and indexes / bytes of text"
-        stored = self.loop.run_until_complete(size()) - before
-        limits.check(f"{few * MESSAGES:,} {quantity}", stored / text, 2)
+        compare(few)
         if conversations > few:
-            text += self.loop.run_until_complete(load_rest())
-            stored = self.loop.run_until_complete(size()) - before
-            limits.check(f"{conversations * MESSAGES:,} {quantity}", stored / text, 2)
+            rest = fill_without_index(self.raw, many, range(few, conversations))
+            text += self.loop.run_until_complete(rest)
+            compare(conversations)
+
+
+@asynccontextmanager
+async def drop_search_index(db: "asyncpg.Connection[Any]") -> AsyncIterator[None]:
+    """Load data in the block without the search index; create the index again afterwards."""
+    await db.execute(DROP_INDEX)
+    yield
+    async with db.transaction():
+        for statement in INDEX:
+            await db.execute(statement, timeout=3600)
+    await db.execute("VACUUM ANALYZE", timeout=1800)
+
+
+async def fill_without_index(
+    db: "asyncpg.Connection[Any]", many: SampleConversations, numbers: range
+) -> int:
+    """Load conversations in bulk; return the bytes of their texts."""
+    async with drop_search_index(db):
+        return await fill_postgres(db, many, numbers)
 
 
 def database_url(url: str, database: str) -> str:
     return url.replace("/postgres?", f"/{database}?")
 
 
-def compare_fill(url: str, many: SampleConversations, limits: Limits) -> None:
+def compare_fill(results: Results, url: str, many: SampleConversations) -> None:
     """Check that bulk loading writes the same rows as turns, in separate databases."""
 
     async def rows(name: str, *, bulk: bool) -> list[Any]:
@@ -287,83 +289,73 @@ def compare_fill(url: str, many: SampleConversations, limits: Limits) -> None:
         return sum(bulk != real for bulk, real in zip(*both, strict=True))
 
     differing = asyncio.run(compare())
-    limits.check("tables that differ between bulk loading and turns", differing, 0, unit="tables")
+    name = "PostgreSQL: tables that differ between bulk loading and turns"
+    results.check(name, differing, 0, unit="tables")
 
 
-def measure_turns(bench: Bench, limits: Limits, rounds: int) -> None:
+def measure_turns(results: Results, bench: Bench, rounds: int) -> None:
+    """Measure turns and loads in a short and in a long conversation."""
     short, long = bench.create_conversation(SHORT), bench.create_conversation(LONG)
     bench.loop.run_until_complete(bench.raw.execute("ANALYZE"))
-    runs = {
-        "plain asyncpg, turn": partial(bench.measure, partial(bench.raw_turn, short), TURNS),
-        f"store, turn after {SHORT} messages": partial(
-            bench.measure, partial(bench.turn, short), TURNS
-        ),
-        f"store, turn after {LONG} messages": partial(
-            bench.measure, partial(bench.turn, long), TURNS
-        ),
-        f"store, load 40 of {SHORT} messages": partial(
-            bench.measure, partial(bench.store.load, short, tail=WINDOW), 20
-        ),
-        f"store, load 40 of {LONG} messages": partial(
-            bench.measure, partial(bench.store.load, long, tail=WINDOW), 20
-        ),
+    turn, load = "PostgreSQL: turn", f"PostgreSQL: load of {WINDOW} messages"
+    long_turn, long_load = (f"{name} after {LONG:,} messages" for name in (turn, load))
+    work: dict[str, Callable[[], Awaitable[object]]] = {
+        PLAIN: partial(bench.raw_turn, short),
+        turn: partial(bench.turn, short),
+        long_turn: partial(bench.turn, long),
+        load: partial(bench.store.load, short, tail=WINDOW),
+        long_load: partial(bench.store.load, long, tail=WINDOW),
     }
+    runs = {name: partial(bench.measure, each, TURNS) for name, each in work.items()}
     samples = interleave(runs, rounds=rounds)
-    print_table(samples, baseline="plain asyncpg, turn")
-    plain, turn = samples["plain asyncpg, turn"], samples[f"store, turn after {SHORT} messages"]
-    limits.check("turn: store / plain asyncpg, CPU time", turn.cpu / plain.cpu, 2)
-    after = samples[f"store, turn after {LONG} messages"]
-    limits.check("turn after 10,000 messages / after 100, wall time", after.wall / turn.wall, 1.3)
-    loads = (
-        samples[f"store, load 40 of {LONG} messages"].wall
-        / samples[f"store, load 40 of {SHORT} messages"].wall
-    )
-    limits.check("load 40 of 10,000 messages / of 100, wall time", loads, 1.3)
+    print_table(samples, baseline=PLAIN)
+    results.add_samples("PostgreSQL, turns and loads", samples)
+    after = {"itself": f"after {SHORT} messages", "measure": WALL}
+    results.compare(turn, samples[turn], samples[PLAIN], 2, floor=PLAIN)
+    results.compare(turn, samples[turn], samples[PLAIN], floor=PLAIN, measure=WALL)
+    results.compare(long_turn, samples[long_turn], samples[turn], 1.3, **after)
+    results.compare(long_load, samples[long_load], samples[load], 1.3, **after)
 
 
-def measure_lists(bench: Bench, limits: Limits, rounds: int) -> None:
-    runs = {
-        "plain SQL, list page": partial(bench.measure, bench.raw_page, 5),
-        "store, list page": partial(bench.measure, bench.page, 5),
-        "plain SQL, search for a rare word": partial(
-            bench.measure, partial(bench.raw_search, RARE_WORD), 5
-        ),
-        "store, search for a rare word": partial(
-            bench.measure, partial(bench.search, RARE_WORD), 5
-        ),
-        "plain SQL, search for a common word": partial(
-            bench.measure, partial(bench.raw_search, COMMON_WORD), 1
-        ),
-        "store, search for a common word": partial(
-            bench.measure, partial(bench.search, COMMON_WORD), 1
-        ),
+def measure_lists(results: Results, bench: Bench, rounds: int) -> None:
+    rare, common = (f"search for a {kind} word" for kind in ("rare", "common"))
+    store, plain = "store", "plain SQL"
+    work: dict[str, tuple[Callable[[], Awaitable[object]], int]] = {
+        f"{plain}, list page": (bench.raw_page, 5),
+        f"{store}, list page": (bench.page, 5),
+        f"{plain}, {rare}": (partial(bench.raw_search, RARE_WORD), 5),
+        f"{store}, {rare}": (partial(bench.search, RARE_WORD), 5),
+        f"{plain}, {common}": (partial(bench.raw_search, COMMON_WORD), 1),
+        f"{store}, {common}": (partial(bench.search, COMMON_WORD), 1),
     }
+    runs = {name: partial(bench.measure, *each) for name, each in work.items()}
     samples = interleave(runs, rounds=rounds)
-    print_table(samples, baseline="plain SQL, list page")
-    for query in ("list page", "search for a rare word", "search for a common word"):
-        ratio = samples[f"store, {query}"].wall / samples[f"plain SQL, {query}"].wall
-        limits.check(f"{query}: store / plain SQL, wall time", ratio, 3)
+    print_table(samples, baseline=f"{plain}, list page")
+    results.add_samples("PostgreSQL, lists and searches", samples)
+    for query in ("list page", rare, common):
+        both = samples[f"{store}, {query}"], samples[f"{plain}, {query}"]
+        results.compare(f"PostgreSQL: {query}", *both, 3, floor=plain, measure=WALL)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9, help="measured rounds")
-    parser.add_argument("--conversations", type=int, default=100_000, help="for lists and searches")
+    parser = make_parser(__doc__, rounds=7)
+    parser.add_argument("--conversations", type=int, default=50_000, help="for lists and searches")
     options = parser.parse_args()
-    limits = Limits()
+    results = Results("store_postgres")
     with start_server() as url:
         bench = Bench(url)
         bench.open()
-        measure_turns(bench, limits, options.rounds)
+        results.versions["PostgreSQL"] = bench.version()
+        measure_turns(results, bench, options.rounds)
         bench.close()
         many = SampleConversations()
-        compare_fill(url, many, limits)
+        compare_fill(results, url, many)
         bench = Bench(database_url(url, LISTS_DATABASE))
         bench.open()
-        bench.fill(many, options.conversations, limits)
-        measure_lists(bench, limits, options.rounds)
+        bench.fill(results, many, options.conversations)
+        measure_lists(results, bench, options.rounds)
         bench.close()
-    return limits.exit_code()
+    return results.finish(options.json)
 
 
 if __name__ == "__main__":

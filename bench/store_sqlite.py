@@ -3,49 +3,49 @@
 A durable turn (start, load 40 messages, finish) in a short and in a long conversation, a list page,
 a search, and the bytes of a message. Rounds are interleaved. Plain sqlite3 gets the values that it
 writes, including the terms of the search index, and reads the 40 messages in each turn. The store
-reads them only if another process has written to the file ("without cached turns"). Other libraries
-that store conversations run in a separate environment (`store_peer.py`).
+reads them only if another process has written to the file ("without cached turns").
 """
 
-import argparse
 import asyncio
 import random
+import re
 import sqlite3
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from cllm.core.conversation import WindowRecord
 from cllm.core.message import Message, plain_message
-from cllm.core.ports import NewConversation, TurnStart
-from cllm.core.reply import Usage
 from cllm.stores.search import build_index_terms, owner_term
 from cllm.stores.sql.rows import encode_message
 from cllm.stores.sqlite import statements as sql
 from cllm.stores.sqlite.reader import SQLITE_CODEC
 from cllm.stores.sqlite.store import SqliteStore
 from cllm.wire.path_digest import digest_path
-from measurement import Cost, Limits, interleave, measure_call, print_table
+from measurement import Cost, Sample, interleave, measure_call, measure_repeated, print_table
+from results import SIZE, Results, make_parser
 from sample_conversations import (
     COMMON_WORD,
+    MESSAGES,
     OWNER,
     RARE_WORD,
+    WINDOW_MESSAGES,
     SampleConversations,
     fill_sqlite,
+    make_conversation,
     make_text,
+    run_turn,
     run_turns,
 )
 
 REPEATS = 25
-LOADED_MESSAGES = 40
 SHORT, LONG = 100, 10_000
 COMPARED_CONVERSATIONS = 500
+PLAIN, PLAIN_SQL = "plain sqlite3", "plain SQL"
+QUERIES = ("list page", "search for a common word", "search for a rare word")
 
 
 def now() -> datetime:
@@ -62,13 +62,14 @@ TERMS = [build_index_terms(question, OWNER) for question in QUESTIONS]
 class Bench:
     """A store, a plain connection to a copy of its file, and an event loop for the store."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, long: int = LONG) -> None:
         self.path = folder / "store.db"
         self.loop = asyncio.Runner()
         self.store = SqliteStore(self.path, clock=now)
         self.count = 0
-        for ref, messages in (("short", SHORT), ("long", LONG)):
-            self.run_turns(ref, messages // 2)
+        for ref, messages in (("short", SHORT), ("long", long)):
+            pairs = (self.next_messages() for _ in range(messages // 2))
+            self.loop.run(self.store.add(make_conversation(ref, pairs)))
         self.plain = copy_database(self.path, folder / "plain.db")
 
     def run_turns(self, ref: str, times: int, *, cached: bool = True) -> None:
@@ -78,38 +79,17 @@ class Bench:
             for _ in range(times):
                 if not cached:
                     self.store._cache.clear()  # noqa: SLF001
-                await self.turn(ref)
+                await run_turn(self.store, ref, self.next_messages())
 
         self.loop.run(run())
 
     def next_messages(self) -> tuple[Message, Message]:
+        self.count += 1
         index = self.count % len(TEXTS)
         return QUESTIONS[index], REPLIES[index]
 
-    async def turn(self, ref: str) -> None:
-        """Run one durable turn that loads the newest 40 messages."""
-        self.count += 1
-        question, reply = self.next_messages()
-        lease = await self.store.begin_turn(
-            ref,
-            TurnStart(id=f"turn-{self.count:08}", messages=(question,), model="m"),
-            create=NewConversation(id=ref),
-            tail=LOADED_MESSAGES,
-        )
-        turn = msgspec.structs.replace(
-            lease.turn,
-            state="complete",
-            messages=(question, reply),
-            usage=Usage(input=1000, output=200),
-            cost=0.001,
-            ended_at=now(),
-            window=WindowRecord(first_sequence=1, sent_messages=LOADED_MESSAGES),
-        )
-        await self.store.finish_turn(lease, turn)
-
     def plain_turn(self, ref: str) -> None:
         """Read and write the same rows with plain SQL."""
-        self.count += 1
         db, key = self.plain, (OWNER, ref)
         question, reply = self.next_messages()
         terms = TERMS[self.count % len(TEXTS)]
@@ -119,8 +99,8 @@ class Bench:
         row = db.execute(sql.FIND, key).fetchone()
         number = db.execute(sql.NEWEST_TURN, key).fetchone()[0] + 1
         total = row[-1]
-        db.execute(sql.PATH, (*key, number - LOADED_MESSAGES // 2)).fetchall()
-        db.execute(sql.MESSAGES_SINCE, (*key, number - LOADED_MESSAGES // 2)).fetchall()
+        db.execute(sql.PATH, (*key, number - WINDOW_MESSAGES // 2)).fetchall()
+        db.execute(sql.MESSAGES_SINCE, (*key, number - WINDOW_MESSAGES // 2)).fetchall()
         values = (f"turn-{self.count:08}", f"turn-{self.count:08}", "running", "m")
         group = db.execute(sql.NEXT_GROUP, (OWNER,)).fetchone()[0]
         place = (number, number, total + 1, group)
@@ -146,7 +126,7 @@ class Bench:
     def load(self, ref: str, times: int) -> None:
         async def load() -> None:
             for _ in range(times):
-                await self.store.load(ref, tail=LOADED_MESSAGES)
+                await self.store.load(ref, tail=WINDOW_MESSAGES)
 
         self.loop.run(load())
 
@@ -179,24 +159,16 @@ JOIN messages m ON m.number = s.rowid
 JOIN turns t ON t.owner = m.owner AND t.message_group = m.message_group
 WHERE message_search MATCH ? ORDER BY 1, 2
 """
-MESSAGES = """
+ALL_MESSAGES = """
 SELECT owner, message_group, ordinal, role, dialect, raw, imported
 FROM messages ORDER BY owner, message_group, ordinal
 """
 ALL_ROWS = (
     ("SELECT * FROM conversations ORDER BY owner, id", ()),
     ("SELECT * FROM turns ORDER BY owner, conversation_id, number", ()),
-    (MESSAGES, ()),
+    (ALL_MESSAGES, ()),
     (SEARCH_RESULTS, (f'"{COMMON_WORD}"',)),
 )
-
-
-def measure_repeated(work: Callable[[], object], times: int = REPEATS) -> Callable[[], Cost]:
-    def run() -> None:
-        for _ in range(times):
-            work()
-
-    return lambda: measure_call(run)
 
 
 def measure_repeated_async(
@@ -206,38 +178,40 @@ def measure_repeated_async(
         for _ in range(times):
             await call()
 
-    return lambda: measure_call(lambda: loop.run(run()))
+    return lambda: measure_call(lambda: loop.run(run())) / times
 
 
-def measure_turns(bench: Bench, limits: Limits, rounds: int) -> None:
+def measure_turns(results: Results, bench: Bench, rounds: int) -> None:
+    """Measure turns and loads in a short and in a long conversation."""
+    names = ("turn", "turn without cached turns", "load of 40 messages")
+    turn, uncached, load = (f"SQLite: {name}" for name in names)
+    long_turn, long_load = (f"{name} after {LONG:,} messages" for name in (turn, load))
+
+    def run_turns(ref: str, *, cached: bool = True) -> Callable[[], Cost]:
+        run = partial(bench.run_turns, ref, REPEATS, cached=cached)
+        return lambda: measure_call(run) / REPEATS
+
+    def run_loads(ref: str) -> Callable[[], Cost]:
+        return lambda: measure_call(lambda: bench.load(ref, REPEATS)) / REPEATS
+
     samples = interleave(
         {
-            "plain sqlite3, turn": measure_repeated(lambda: bench.plain_turn("short")),
-            "store, turn": lambda: measure_call(lambda: bench.run_turns("short", REPEATS)),
-            "store, turn without cached turns": lambda: measure_call(
-                lambda: bench.run_turns("short", REPEATS, cached=False)
-            ),
-            "store, turn after 10,000 messages": lambda: measure_call(
-                lambda: bench.run_turns("long", REPEATS)
-            ),
-            "store, load 40 messages": lambda: measure_call(lambda: bench.load("short", REPEATS)),
-            "store, load 40 of 10,000 messages": lambda: measure_call(
-                lambda: bench.load("long", REPEATS)
-            ),
+            PLAIN: lambda: measure_repeated(lambda: bench.plain_turn("short"), REPEATS),
+            turn: run_turns("short"),
+            uncached: run_turns("short", cached=False),
+            long_turn: run_turns("long"),
+            load: run_loads("short"),
+            long_load: run_loads("long"),
         },
         rounds=rounds,
     )
-    print_table(samples, baseline="plain sqlite3, turn")
-    turn = samples["store, turn"].cpu
-    print(f"(each row: {REPEATS} repetitions) one durable turn: {turn / REPEATS * 1e6:.0f} µs CPU")
-    ratio = turn / samples["plain sqlite3, turn"].cpu
-    limits.check("durable turn: store / plain sqlite3, CPU time", ratio, 2)
-    ratio = samples["store, turn after 10,000 messages"].cpu / turn
-    limits.check("durable turn after 10,000 messages / after 100, CPU time", ratio, 1.3)
-    ratio = (
-        samples["store, load 40 of 10,000 messages"].cpu / samples["store, load 40 messages"].cpu
-    )
-    limits.check("load 40 of 10,000 messages / of 100, CPU time", ratio, 1.3)
+    print_table(samples, baseline=PLAIN)
+    results.add_samples("SQLite, turns and loads", samples)
+    after = f"after {SHORT} messages"
+    results.compare(turn, samples[turn], samples[PLAIN], 2, floor=PLAIN)
+    results.compare(uncached, samples[uncached], samples[PLAIN], floor=PLAIN)
+    results.compare(long_turn, samples[long_turn], samples[turn], 1.3, itself=after)
+    results.compare(long_load, samples[long_load], samples[load], 1.3, itself=after)
 
 
 def fill_file(path: Path, many: SampleConversations, conversations: int) -> int:
@@ -253,7 +227,7 @@ def fill_file(path: Path, many: SampleConversations, conversations: int) -> int:
     return text
 
 
-def compare_fill(folder: Path, many: SampleConversations, limits: Limits) -> None:
+def compare_fill(results: Results, folder: Path, many: SampleConversations) -> None:
     """Check that bulk loading writes the same rows, search results and file size as turns."""
     bulk, real = folder / "bulk.db", folder / "real.db"
     fill_file(bulk, many, COMPARED_CONVERSATIONS)
@@ -267,95 +241,81 @@ def compare_fill(folder: Path, many: SampleConversations, limits: Limits) -> Non
         bulk_db.execute(*query).fetchall() != real_db.execute(*query).fetchall()
         for query in ALL_ROWS
     )
-    limits.check("queries that differ between bulk loading and turns", differing, 0, unit="queries")
-    ratio = real.stat().st_size / bulk.stat().st_size
-    limits.check("file size after turns / after bulk loading", ratio, 1.1)
+    name = "SQLite: queries that differ between bulk loading and turns"
+    results.check(name, differing, 0, unit="queries")
+    sizes = real.stat().st_size, bulk.stat().st_size
+    name = "SQLite: file after turns"
+    results.compare(name, *sizes, 1.1, itself="bulk loading", measure=SIZE, unit="bytes")
     bulk_db.close()
     real_db.close()
 
 
-def measure_lists(folder: Path, limits: Limits, rounds: int, conversations: int) -> None:
+def measure_lists(results: Results, folder: Path, rounds: int, conversations: int) -> None:
     path = folder / "wide.db"
     many = SampleConversations()
-    compare_fill(folder, many, limits)
+    compare_fill(results, folder, many)
     text = fill_file(path, many, conversations)
-    store = SqliteStore(path, clock=now)
-    loop = asyncio.Runner()
-    db = sqlite3.connect(path, isolation_level=None)
+    compare_queries(results, path, rounds)
+    size = path.stat().st_size
+    name = f"SQLite: file with {conversations * MESSAGES:,} messages"
+    results.compare(name, size, text, 2, floor="bytes of text", measure=SIZE, unit="bytes")
+
+
+def compare_queries(results: Results, path: Path, rounds: int) -> None:
+    samples = measure_queries(path, rounds)
+    print_table(samples, baseline=f"{PLAIN_SQL}, list page")
+    results.add_samples("SQLite, lists and searches", samples)
+    for query in QUERIES:
+        both = samples[f"store, {query}"], samples[f"{PLAIN_SQL}, {query}"]
+        results.compare(f"SQLite: {query}", *both, 3, floor=PLAIN_SQL)
+
+
+def bind(statement: str, *first: object, last: tuple[object, ...] = ()) -> tuple[object, ...]:
+    """Return the parameters of a statement. The filters between the first and last are not set."""
+    count = max(map(int, re.findall(r"\?(\d+)", statement)))
+    return (*first, *[None] * (count - len(first) - len(last)), *last)
+
+
+def measure_queries(path: Path, rounds: int) -> dict[str, Sample]:
+    """Measure lists and searches with the store and with its SQL statements alone."""
     page, search = sql.LIST["active"], sql.SEARCH["active"]
+    words = {"search for a common word": COMMON_WORD, "search for a rare word": RARE_WORD}
+    store = SqliteStore(path, clock=now)
+    db = sqlite3.connect(path, isolation_level=None)
 
     def plain_search(word: str) -> None:
-        db.execute(search, (f'"{word}" AND "{owner_term(OWNER)}"', OWNER)).fetchall()
+        match = f'"{word}" AND "{owner_term(OWNER)}"'
+        db.execute(search, bind(search, match, OWNER)).fetchall()
 
-    samples = interleave(
-        {
-            "plain SQL, list page": measure_repeated(
-                lambda: db.execute(page, (OWNER, 0, None, 101, 0)).fetchall(), 20
+    with asyncio.Runner() as loop:
+        runs: dict[str, Callable[[], Cost]] = {
+            f"{PLAIN_SQL}, list page": lambda: measure_repeated(
+                lambda: db.execute(page, bind(page, OWNER, 0, last=(101, 0))).fetchall(), 20
             ),
             "store, list page": measure_repeated_async(loop, store.list_conversations, 20),
-            "plain SQL, search for a common word": measure_repeated(
-                lambda: plain_search(COMMON_WORD), 5
-            ),
-            "store, search for a common word": measure_repeated_async(
-                loop, lambda: store.search(COMMON_WORD), 5
-            ),
-            "plain SQL, search for a rare word": measure_repeated(
-                lambda: plain_search(RARE_WORD), 5
-            ),
-            "store, search for a rare word": measure_repeated_async(
-                loop, lambda: store.search(RARE_WORD), 5
-            ),
-        },
-        rounds=rounds,
-    )
-    print_table(samples, baseline="plain SQL, list page")
-    for query in ("list page", "search for a common word", "search for a rare word"):
-        ratio = samples[f"store, {query}"].cpu / samples[f"plain SQL, {query}"].cpu
-        limits.check(f"{query}: store / plain SQL, CPU time", ratio, 3)
-    limits.check("bytes of the file / bytes of text", path.stat().st_size / text, 2)
-    messages = conversations * 10
-    print(
-        f"file size: {path.stat().st_size / messages:.0f} bytes per message ({messages:,} messages)"
-    )
-    loop.run(store.close())
-    loop.close()
+        }
+        for query, word in words.items():
+            plain = partial(plain_search, word)
+            runs[f"{PLAIN_SQL}, {query}"] = partial(measure_repeated, plain, 5)
+            runs[f"store, {query}"] = measure_repeated_async(loop, partial(store.search, word), 5)
+        samples = interleave(runs, rounds=rounds)
+        loop.run(store.close())
     db.close()
-
-
-def print_peers(python: Path, folder: Path) -> None:
-    """Print the cost of one more turn in conversations that other libraries store."""
-    runs = [("langgraph", 50), ("langgraph", 500), ("agents", 50), ("agents", 5000)]
-    lines = "".join(f"{name} {turns} {folder}\n" for name, turns in runs)
-    done = subprocess.run(
-        [python, Path(__file__).parent / "store_peer.py"],
-        input=lines,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for (name, turns), line in zip(runs, done.stdout.splitlines(), strict=True):
-        seconds, size = map(float, line.split())
-        print(
-            f"{name}, turn after {turns * 2} messages of 1 KB: {seconds * 1e6:.0f} µs CPU, "
-            f"database {size / 2**20:.1f} MiB"
-        )
+    return samples
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9, help="measured rounds")
+    parser = make_parser(__doc__, rounds=9)
     parser.add_argument("--conversations", type=int, default=100_000, help="for lists and searches")
-    parser.add_argument("--peers", type=Path, help="Python with LangGraph and the Agents SDK")
     options = parser.parse_args()
-    limits = Limits()
+    results = Results("store_sqlite")
+    results.versions["SQLite"] = sqlite3.sqlite_version
     with tempfile.TemporaryDirectory() as name:
         bench = Bench(Path(name))
-        measure_turns(bench, limits, options.rounds)
+        measure_turns(results, bench, options.rounds)
         bench.close()
-        if options.peers is not None:
-            print_peers(options.peers, Path(name))
-        measure_lists(Path(name), limits, options.rounds, options.conversations)
-    return limits.exit_code()
+        measure_lists(results, Path(name), options.rounds, options.conversations)
+    return results.finish(options.json)
 
 
 if __name__ == "__main__":

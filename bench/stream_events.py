@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from gateways import Gateway
 from load import Load, measure_load
+from upstream import PACED_SECONDS
 
 FEW_EVENTS, MANY_EVENTS = 40, 440
 STREAMS = 8
@@ -39,7 +40,8 @@ def measure_events(
     """Return the cost of an event for each gateway, measured alternately in every round."""
     few, many = (FEW_BURST_EVENTS, MANY_BURST_EVENTS) if burst else (FEW_EVENTS, MANY_EVENTS)
     streams = BURST_STREAMS if burst else STREAMS
-    load = Load(requests=streams, concurrency=STREAMS, path=path, stream=True, burst=burst)
+    seconds = 0 if burst else PACED_SECONDS
+    load = Load(requests=streams, concurrency=STREAMS, path=path, stream=True, seconds=seconds)
     costs = {name: EventCost() for name in gateways}
     for gateway in gateways.values():
         _measure_stream(gateway, load, few)

@@ -3,7 +3,7 @@
 A minimal HTTP server. Every POST gets the same short reply, complete or streamed, in Anthropic's
 protocol at `/v1/messages`, in that of the Responses API at `/v1/responses`, and in that of chat
 completions elsewhere. The text of a request can set the number of
-words of a stream (`request_words`): paced, one write per word within `PACED_SECONDS`, as from a
+words of a stream (`request_words`): paced, one write per word within some seconds, as from a
 model; or a burst, all words in one write.
 """
 
@@ -17,13 +17,14 @@ from loopback import USAGE, WORDS
 
 END_OF_CHUNKED_BODY = b"\r\n0\r\n\r\n"
 END_OF_STREAM = b"0\r\n\r\n"
-WORD_COUNT = re.compile(rb"in (\d+) words( at once)?")
-PACED_SECONDS = 4.0
+WORD_COUNT = re.compile(rb"in (\d+) words within (\d+) seconds")
+PACED_SECONDS = 4
+FIRST_WORD = WORDS[0].encode()
 
 
-def request_words(words: int, *, burst: bool) -> str:
-    """Return the text that makes the server stream this number of words, paced or in a burst."""
-    return f"Answer in {words} words{' at once' * burst}."
+def request_words(words: int, seconds: int) -> str:
+    """Return the text that makes the server stream this number of words; a burst in 0 seconds."""
+    return f"Answer in {words} words within {seconds} seconds."
 
 
 def _chat_events(words: list[str]) -> list[bytes]:
@@ -188,16 +189,18 @@ class _Connection(asyncio.Protocol):
                 self.transport.write(REPLIES[path, streamed])
                 continue
             chunks = _encode_chunks(int(match[1]), path=path)
-            if match[2] is None:
-                self._send_paced(chunks)
+            if seconds := int(match[2]):
+                self._send_paced(chunks, seconds)
             else:
                 self.transport.write(b"".join((CHUNKED_HEAD, *chunks, END_OF_STREAM)))
 
-    def _send_paced(self, chunks: list[bytes]) -> None:
-        """Write the chunks at equal intervals, the first immediately."""
+    def _send_paced(self, chunks: list[bytes], seconds: int) -> None:
+        """Write the chunks up to the first word immediately, the others at equal intervals."""
         loop = asyncio.get_running_loop()
-        start, pause = loop.time(), PACED_SECONDS / len(chunks)
-        self.transport.write(CHUNKED_HEAD)
+        first = next(index for index, chunk in enumerate(chunks) if FIRST_WORD in chunk)
+        self.transport.write(b"".join((CHUNKED_HEAD, *chunks[:first])))
+        chunks = chunks[first:]
+        start, pause = loop.time(), seconds / len(chunks)
 
         def send(number: int) -> None:
             if self.transport.is_closing():

@@ -3,19 +3,18 @@
 Run it with `make bench-window`, which installs the other libraries in a separate environment.
 """
 
-import argparse
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 from cllm.core.message import Message, Role, plain_message
 from cllm.window.plan import plan_window
 from cllm.window.strategies import ByTokens
 from cllm.window.tokens import estimate_tokens
 from cllm.window.turn_index import IndexedMessage, TurnIndex
-from measurement import Cost, Limits, interleave, measure_call, print_table
+from machine import package_versions
+from measurement import Cost, Sample, interleave, measure_repeated, print_table
+from peer_process import start_peers
+from results import Results, make_parser
 from window_cost import (
     Workload,
     cut_in_blocks,
@@ -31,33 +30,38 @@ from window_peer import BUDGET, TEXT
 TURNS = 20_000
 CONVERSATIONS = 30
 COST_LIMIT = 1.04
-MIN_ONE_TURN_COST = 2.5
+MAX_SHARE_OF_ONE_TURN_COST = 0.4
 TIME_LIMIT = 0.01
+GROWTH_LIMIT = 1.5
 REPEATS = 100
+BLOCKS, ONE_TURN = "cllm, in blocks", "one turn out per turn"
 STRATEGIES = {
     "never trimmed": cut_never,
-    "one turn out per turn": cut_one_turn,
+    ONE_TURN: cut_one_turn,
     "last 8,000 tokens": cut_to_last_tokens,
-    "cllm, in blocks": cut_in_blocks,
+    BLOCKS: cut_in_blocks,
 }
+EVEN, UNEVEN = "even turns", "lognormal turns with pauses"
+SHORT_WINDOW, LONG_WINDOW = "cllm, 200 turns", f"cllm, {TURNS:,} turns"
 
 
-def compare_costs(name: str, workloads: list[Workload], limits: Limits) -> None:
+def compare_costs(results: Results, name: str, workloads: list[Workload]) -> None:
     """Compare each strategy with the lowest possible cost of the same conversations."""
     lowest = [lowest_cost(workload) for workload in workloads]
     print(f"\n{name} (200 turns, conversations: {len(workloads)}): input cost in token prices")
     print(f"  {'lowest possible':22} {sum(lowest):14,.0f}")
-    ratios = {}
+    totals = {}
     for strategy, cut in STRATEGIES.items():
         costs = [workload.cost(cut(workload)) for workload in workloads]
-        ratios[strategy] = sum(costs) / sum(lowest)
+        totals[strategy] = sum(costs)
+        ratio = totals[strategy] / sum(lowest)
         worst = max(cost / best for cost, best in zip(costs, lowest, strict=True))
-        print(
-            f"  {strategy:22} {sum(costs):14,.0f}  {ratios[strategy]:6.3f} x, worst {worst:.3f} x"
-        )
-    limits.check(f"{name}: cost of cllm / lowest possible", ratios["cllm, in blocks"], COST_LIMIT)
-    ratio = MIN_ONE_TURN_COST / ratios["one turn out per turn"]
-    limits.check(f"{name}: {MIN_ONE_TURN_COST} / ratio of one turn out per turn", ratio, 1)
+        print(f"  {strategy:22} {sum(costs):14,.0f}  {ratio:6.3f} x, worst {worst:.3f} x")
+    cost = {"measure": "input cost", "unit": "tokens"}
+    results.compare(name, totals[BLOCKS], sum(lowest), COST_LIMIT, floor="lowest possible", **cost)
+    for strategy in (ONE_TURN, "last 8,000 tokens"):
+        limit = MAX_SHARE_OF_ONE_TURN_COST if strategy == ONE_TURN else None
+        results.compare(name, totals[BLOCKS], totals[strategy], limit, peer=strategy, **cost)
 
 
 class CllmWindow:
@@ -88,73 +92,56 @@ class CllmWindow:
         return selected
 
     def measure(self) -> Cost:
-        cost = measure_call(lambda: [self.call() for _ in range(REPEATS)])
-        return Cost(cpu=cost.cpu / REPEATS, wall=cost.wall / REPEATS)
+        return measure_repeated(self.call, REPEATS)
 
 
-class PeerProcess:
-    """The process in which other libraries are measured (`window_peer.py`)."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def measure(self, name: str, turns: int) -> Cost:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(name, turns, file=self._process.stdin, flush=True)
-        answer = self._process.stdout.readline().split()
-        if len(answer) != 2:
-            raise SystemExit(f"{name} is not installed in the environment of --peers: {answer}")
-        return Cost(wall=float(answer[0]), cpu=float(answer[1]))
+def make_windows(turns: int = TURNS) -> dict[str, Callable[[], Cost]]:
+    """Return the measurements of a short conversation and of one with this many turns."""
+    return {
+        SHORT_WINDOW: CllmWindow(200).measure,
+        LONG_WINDOW: CllmWindow(turns).measure,
+    }
 
 
-@contextmanager
-def start_peers(python: str) -> Iterator[PeerProcess]:
-    script = str(Path(__file__).with_name("window_peer.py"))
-    with subprocess.Popen(
-        [python, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        yield PeerProcess(process)
-        assert process.stdin is not None
-        process.stdin.close()
+def compare_lengths(results: Results, samples: Mapping[str, Sample]) -> None:
+    both = samples[LONG_WINDOW], samples[SHORT_WINDOW]
+    results.compare(f"window after {TURNS:,} turns", *both, GROWTH_LIMIT, itself="after 200 turns")
 
 
-def compare_times(python: str, rounds: int, limits: Limits) -> None:
-    short, long = CllmWindow(200), CllmWindow(TURNS)
-    with start_peers(python) as peers:
+def compare_times(results: Results, python: str, rounds: int) -> None:
+    with start_peers(python, "window_peer.py") as peers:
         samples = interleave(
             {
-                "cllm, 200 turns": short.measure,
-                f"cllm, {TURNS:,} turns": long.measure,
+                **make_windows(),
                 "LangChain, 200 turns": lambda: peers.measure("langchain", 200),
                 f"LangChain, {TURNS:,} turns": lambda: peers.measure("langchain", TURNS),
                 "LiteLLM, 200 turns": lambda: peers.measure("litellm", 200),
-                "llama_index, 200 turns": lambda: peers.measure("llama_index", 200),
-                "llama_index, 2,000 turns": lambda: peers.measure("llama_index", 2000),
+                "LlamaIndex, 200 turns": lambda: peers.measure("llama_index", 200),
             },
             rounds=rounds,
         )
-    print_table(samples, baseline="cllm, 200 turns")
-    cllm, langchain = samples[f"cllm, {TURNS:,} turns"], samples[f"LangChain, {TURNS:,} turns"]
-    limits.check(
-        f"window after {TURNS:,} turns: cllm / LangChain, CPU time",
-        cllm.cpu / langchain.cpu,
-        TIME_LIMIT,
-    )
+    print_table(samples, baseline=SHORT_WINDOW)
+    results.add_samples("trimming", samples)
+    for peer in ("LangChain", "LiteLLM", "LlamaIndex"):
+        both = samples[SHORT_WINDOW], samples[f"{peer}, 200 turns"]
+        results.compare("window after 200 turns", *both, peer=peer)
+    both = samples[LONG_WINDOW], samples[f"LangChain, {TURNS:,} turns"]
+    results.compare(f"window after {TURNS:,} turns", *both, TIME_LIMIT, peer="LangChain")
+    compare_lengths(results, samples)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = make_parser(__doc__, rounds=7)
     parser.add_argument("--peers", help="Python with the libraries to compare with")
-    parser.add_argument("--rounds", type=int, default=7, help="measured rounds")
     options = parser.parse_args()
-    limits = Limits()
-    compare_costs("even turns", [make_even()], limits)
-    uneven = [make_uneven(seed) for seed in range(CONVERSATIONS)]
-    compare_costs("lognormal turns with pauses", uneven, limits)
+    results = Results("window")
+    compare_costs(results, EVEN, [make_even()])
+    compare_costs(results, UNEVEN, [make_uneven(seed) for seed in range(CONVERSATIONS)])
     if options.peers:
-        compare_times(options.peers, options.rounds, limits)
-    return limits.exit_code()
+        packages = ["langchain-core", "litellm", "llama-index-core"]
+        results.versions |= package_versions(options.peers, packages)
+        compare_times(results, options.peers, options.rounds)
+    return results.finish(options.json)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ Counts the prompt tokens that were not in the model's cache. Limit: a quarter wi
 if it is exceeded.
 """
 
-import argparse
 import asyncio
 import os
 import sys
@@ -24,9 +23,9 @@ from cllm.window.strategies import ByTokens, prices_for
 from cllm.window.tokens import estimate_message
 from cllm.window.turn_index import ReportedCount, TurnIndex, count_messages, make_indexed_message
 from cllm.wire.convert import parts_of
-from measurement import Limits
+from results import Results, make_parser
 
-TURNS = 60
+TURNS = 40
 BUDGET = 500
 LIMIT = 0.25
 SYSTEM = plain_message("system", "You are a helpful assistant. Answer in a few words.")
@@ -94,8 +93,8 @@ async def run_turns(strategy: ByTokens, file: Path, root: Path) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.parse_args()
+    options = make_parser(__doc__).parse_args()
+    results = Results("window_local")
     default = Path(__file__).resolve().parents[1] / ".cache" / "cllm"
     paths = CachePaths(root=Path(os.environ.get("CLLM_TEST_CACHE", default)))
     known = KNOWN_MODELS[DEFAULT_MODEL]
@@ -109,10 +108,13 @@ def main() -> int:
         for name, strategy in strategies.items():
             evaluated[name] = asyncio.run(run_turns(strategy, file, Path(folder) / name))
             print(f"{name:22} {evaluated[name]:7,} evaluated tokens in {TURNS} prompts")
-    limits = Limits()
-    ratio = evaluated["in blocks"] / evaluated["one turn out per turn"]
-    limits.check("evaluated tokens: in blocks / one turn out per turn", ratio, LIMIT)
-    return limits.exit_code()
+    results.compare(
+        *("trimmed in blocks", evaluated["in blocks"], evaluated["one turn out per turn"], LIMIT),
+        itself="one turn out per turn",
+        measure="evaluated tokens",
+        unit="tokens",
+    )
+    return results.finish(options.json)
 
 
 if __name__ == "__main__":

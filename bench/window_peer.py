@@ -1,17 +1,18 @@
 """Measures the trimming of other libraries, for `window.py`.
 
 Runs in the environment where these libraries are installed. Reads lines `NAME TURNS` and prints the
-wall and CPU seconds of one call for a conversation of this length. Each library is used as its
+CPU and wall seconds of one call for a conversation of this length. Each library is used as its
 documentation shows, with an approximate token counter, which is in its favour.
 """
 
 import os
 import sys
-import time
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import Any
+
+from measurement import measure_call
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 
@@ -72,14 +73,8 @@ PEERS = {"langchain": langchain, "litellm": litellm, "llama_index": llama_index}
 def main() -> None:
     for line in sys.stdin:
         name, turns = line.split()
-        try:
-            call = PEERS[name](int(turns))
-        except ImportError:
-            print("missing", flush=True)
-            continue
-        start = time.perf_counter(), time.process_time()
-        call()
-        print(time.perf_counter() - start[0], time.process_time() - start[1], flush=True)
+        cost = measure_call(PEERS[name](int(turns)))
+        print(cost.cpu, cost.wall, flush=True)
 
 
 if __name__ == "__main__":

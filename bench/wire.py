@@ -21,26 +21,25 @@ LiteLLM. `litellm_streams.py` documents which part of LiteLLM is measured.
 # Uses private methods of providers: a complete request would include the network.
 # ruff: noqa: SLF001
 
-import argparse
 import asyncio
 import gc
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import count, islice, product
 
 import msgspec
 
-import litellm_requests
-import litellm_streams
 from cllm.core.reply import ReplyEvent
 from cllm.providers.http.provider import HttpProvider, ProviderRequest
 from cllm.wire.anthropic import response_encoder as anthropic_encoder
 from cllm.wire.openai import response_encoder as openai_encoder
 from cllm_requests import CllmClient
-from measurement import Cost, Limits, Sample, interleave, measure_call
+from machine import package_versions
+from measurement import Cost, Sample, interleave, measure_call
+from results import Results, make_parser
 from stopwatch import Stopwatch
 from traffic import (
     CLIENTS,
@@ -67,7 +66,9 @@ LITELLM_EVENTS = 100
 Pair = tuple[Client, Protocol]
 Send = Callable[[bytes, Client, Protocol], object]
 MakeStream = Callable[[], Iterator[bytes]]
+TranslateStream = Callable[[list[bytes], Client, Protocol], Iterator[bytes]]
 
+AT_ONCE, AS_AGENT = "200 messages at once", "requests of an agent"
 PAIRS: tuple[Pair, ...] = tuple(product(CLIENTS, PROTOCOLS))
 
 
@@ -165,20 +166,22 @@ def measure_requests(tools: dict[str, Requests], method: str, rounds: int) -> di
     return interleave(runs, rounds=rounds)
 
 
-def make_tools(
-    watch: Stopwatch, cllm: CllmClient, litellm: litellm_requests.LitellmClient
-) -> dict[str, Requests]:
+def make_tools(watch: Stopwatch, cllm: CllmClient, litellm: Send | None) -> dict[str, Requests]:
+    """Return the variants to measure; without LiteLLM only cllm and the floors."""
     tools: dict[str, Requests] = {}
     for pair in PAIRS:
         tools[run_name("json", pair)] = Requests(convert_with_json, pair, measure_call)
         tools[run_name("msgspec", pair)] = Requests(convert_with_msgspec, pair, measure_call)
         tools[run_name("cllm", pair)] = Requests(cllm.send, pair, watch.time)
-        if is_translated(pair):
-            tools[run_name("litellm", pair)] = Requests(litellm.send, pair, watch.time)
+        if litellm and is_translated(pair):
+            tools[run_name("litellm", pair)] = Requests(litellm, pair, watch.time)
     return tools
 
 
-def measure_streams(providers: dict[Protocol, HttpProvider], rounds: int) -> dict[str, Sample]:
+def measure_streams(
+    providers: Mapping[Protocol, HttpProvider], translate: TranslateStream, rounds: int
+) -> dict[str, Sample]:
+    """Measure the events of streams with cllm and with `translate`, which is LiteLLM's."""
     runs: dict[str, Callable[[], Cost]] = {}
     for pair, kind in product(PAIRS, KINDS):
         client, protocol = pair
@@ -186,7 +189,7 @@ def measure_streams(providers: dict[Protocol, HttpProvider], rounds: int) -> dic
         make = partial(translate_stream, chunks, client, providers[protocol])
         runs[run_name("cllm", pair, kind)] = partial(measure_event, make, events=CLLM_EVENTS)
         if is_translated(pair):
-            litellm = partial(litellm_streams.translate_stream, chunks, client, protocol)
+            litellm = partial(translate, chunks, client, protocol)
             runs[run_name("litellm", pair, kind)] = partial(
                 measure_event, litellm, events=LITELLM_EVENTS
             )
@@ -220,62 +223,65 @@ def print_streams(samples: dict[str, Sample]) -> None:
         print(f"{label:40}{fastest * 1e6:12.2f}{cllm.cpu * 1e6:12.2f}{column}")
 
 
-def check_json(way: str, samples: dict[str, Sample], limits: Limits) -> None:
+def compare_requests(results: Results, way: str, samples: Mapping[str, Sample]) -> None:
     for pair in PAIRS:
-        ratio = samples[run_name("cllm", pair)].cpu / samples[run_name("json", pair)].cpu
-        limits.check(
-            f"{pair[0]} client to {pair[1]}, {way}: cllm / json, CPU time", ratio, JSON_LIMIT
-        )
+        name = f"{pair[0]} client to {pair[1]}, {way}"
+        cllm = samples[run_name("cllm", pair)]
+        results.compare(name, cllm, samples[run_name("json", pair)], JSON_LIMIT, floor="json")
+        if run_name("litellm", pair) in samples:
+            litellm = samples[run_name("litellm", pair)]
+            results.compare(name, cllm, litellm, REQUEST_LIMIT, peer="LiteLLM")
 
 
-def check_litellm(way: str, samples: dict[str, Sample], limits: Limits) -> None:
-    for pair in filter(is_translated, PAIRS):
-        ratio = samples[run_name("cllm", pair)].cpu / samples[run_name("litellm", pair)].cpu
-        limits.check(
-            f"{pair[0]} client to {pair[1]}, {way}: cllm / LiteLLM, CPU time", ratio, REQUEST_LIMIT
-        )
-
-
-def check_streams(samples: dict[str, Sample], limits: Limits) -> None:
+def compare_streams(results: Results, samples: Mapping[str, Sample]) -> None:
     """Check the limits for the most expensive kind of delta."""
     for pair in PAIRS:
-        label = f"{pair[1]} to {pair[0]} client, delta"
+        label = f"{pair[1]} to {pair[0]} client, one delta"
         cllm = {kind: samples[run_name("cllm", pair, kind)].cpu for kind in KINDS}
-        limits.check(
-            f"{label}, CPU time", max(cllm.values()) * 1e6, DELTA_LIMITS[pair[1]], unit="µs"
-        )
+        microseconds = max(cllm.values()) * 1e6
+        results.check(f"{label}, CPU time", microseconds, DELTA_LIMITS[pair[1]], unit="µs")
         if is_translated(pair):
-            ratio = max(cllm[kind] / samples[run_name("litellm", pair, kind)].cpu for kind in KINDS)
-            limits.check(f"{label}: cllm / LiteLLM, CPU time", ratio, STREAM_LIMITS[pair[1]])
+            litellm = {kind: samples[run_name("litellm", pair, kind)].cpu for kind in KINDS}
+            kind = max(KINDS, key=lambda kind: cllm[kind] / litellm[kind])
+            limit = STREAM_LIMITS[pair[1]]
+            results.compare(label, cllm[kind], litellm[kind], limit, peer="LiteLLM")
+
+
+def freeze_imports() -> None:
+    """Exclude imported objects from collections: they are not part of the translation's cost."""
+    gc.collect()
+    gc.freeze()
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15, help="measured rounds")
+    # Imported here, because `quick.py` uses this module without LiteLLM.
+    import litellm_requests  # noqa: PLC0415
+    import litellm_streams  # noqa: PLC0415
+
+    parser = make_parser(__doc__, rounds=11)
     parser.add_argument(
         "--conversations", type=int, default=3, help="rounds of an agent's requests"
     )
     options = parser.parse_args()
+    results = Results("wire")
+    results.versions |= package_versions(sys.executable, ["litellm"])
     watch = Stopwatch()
     with asyncio.Runner() as runner:
         cllm = CllmClient(watch, runner)
-        tools = make_tools(watch, cllm, litellm_requests.LitellmClient(watch, runner))
-        # Freeze imported objects: scanning a large heap is not part of the translation's cost.
-        gc.collect()
-        gc.freeze()
+        tools = make_tools(watch, cllm, litellm_requests.LitellmClient(watch, runner).send)
+        freeze_imports()
         at_once = measure_requests(tools, "send_at_once", options.rounds)
         agent = measure_requests(tools, "send_as_agent", options.conversations)
-    streams = measure_streams(cllm.providers, options.rounds)
+    streams = measure_streams(cllm.providers, litellm_streams.translate_stream, options.rounds)
     print_requests("CPU time, 200 messages at once", at_once)
     print_requests("CPU time, mean request of an agent", agent)
     print_streams(streams)
-    limits = Limits()
-    check_json("at once", at_once, limits)
-    check_json("as an agent", agent, limits)
-    check_litellm("at once", at_once, limits)
-    check_litellm("as an agent", agent, limits)
-    check_streams(streams, limits)
-    return limits.exit_code()
+    for group, samples in ((AT_ONCE, at_once), (AS_AGENT, agent), ("streams", streams)):
+        results.add_samples(group, samples)
+    compare_requests(results, AT_ONCE, at_once)
+    compare_requests(results, AS_AGENT, agent)
+    compare_streams(results, streams)
+    return results.finish(options.json)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,146 @@
+"""The benchmarks of `make bench` in the order of the report, and the programs that they need."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from results import RESULTS
+
+SCRIPTS = Path(__file__).parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """A script of this folder, its section in the report and its options for programs."""
+
+    name: str
+    title: str
+    intro: str
+    programs: tuple[str, ...] = ()
+    scripts: Path = SCRIPTS
+    results: Path = RESULTS
+
+    @property
+    def script(self) -> Path:
+        return self.scripts / f"{self.name}.py"
+
+    @property
+    def result(self) -> Path:
+        return self.results / f"{self.name}.json"
+
+
+BENCHMARKS = (
+    Benchmark(
+        name="startup",
+        title="Start-up of the command",
+        intro="A new process each time. `llm` is installed alone in its environment, as its "
+        "documentation recommends. Both commands send the same question to a provider on loopback "
+        "and save the reply.",
+        programs=("llm",),
+    ),
+    Benchmark(
+        name="cli",
+        title="Settings and search of the command",
+        intro="Turns with a Cllmfile, variables and context commands, and searches in 10,000 "
+        "conversation files. The floor of a search is the start-up of the command and a query of "
+        "SQLite's FTS5 for the same texts.",
+    ),
+    Benchmark(
+        name="history_growth",
+        title="Length of the history",
+        intro="One more turn in a conversation of 10 to 100,000 messages. LangGraph's checkpointer "
+        "and the session of the OpenAI Agents SDK store messages in SQLite. They have no search "
+        "index, no leases and no records of usage. A JSON file is written whole in every turn, so "
+        "that its cost grows with the conversation: use SQLite for long conversations.",
+        programs=("peers", "llm"),
+    ),
+    Benchmark(
+        name="conversation_growth",
+        title="Number of conversations",
+        intro="Lists, searches and turns in a store with 1,000 to 1,000,000 conversations of two "
+        "messages with 200 bytes each.",
+    ),
+    Benchmark(
+        name="store_sqlite",
+        title="SQLite store",
+        intro="A turn saves the question, loads 40 messages and saves the reply, 1 KB each. The "
+        "floor is plain `sqlite3` that reads and writes the same rows. Lists and searches run on "
+        "100,000 conversations with ten messages each.",
+    ),
+    Benchmark(
+        name="store_postgres",
+        title="PostgreSQL store",
+        intro="The same with PostgreSQL on a Unix socket. The floor is plain asyncpg. CPU time is "
+        "that of the client; wall time includes the server. Lists and searches run on 50,000 "
+        "conversations.",
+    ),
+    Benchmark(
+        name="store_json",
+        title="JSON files",
+        intro="The cost of a saved system prompt, and the index that finds a conversation by its "
+        "history.",
+    ),
+    Benchmark(
+        name="branches",
+        title="Branches",
+        intro="A branch shares the messages of its source. It is compared with a copy of the "
+        "conversation.",
+    ),
+    Benchmark(
+        name="wire",
+        title="Translation between protocols",
+        intro="From the body of a client's request to the body of the provider's request, and from "
+        "a provider's event to the client's event, without a network. The floor of a request is "
+        "`json.loads` and `json.dumps` of the same body. LiteLLM is called as a library.",
+    ),
+    Benchmark(
+        name="window",
+        title="Context window",
+        intro="The input cost of a conversation with a prompt cache, compared with the lowest "
+        "possible cost and with two other ways to trim, and the CPU time of trimming.",
+        programs=("peers",),
+    ),
+    Benchmark(
+        name="server",
+        title="HTTP server",
+        intro="Requests through a gateway with one worker, from 16 clients. The floors are nginx "
+        "and a bare proxy (Starlette and aiohttp) that forward without inspection. Portkey is not "
+        "measured with streams: version 1.15 fails on them with Node 20 and 24.",
+        programs=("litellm", "nginx", "node", "portkey"),
+    ),
+    Benchmark(
+        name="streams",
+        title="Parallel streams",
+        intro="1 to 500 streams at the same time through a gateway with one worker.",
+        programs=("litellm", "nginx"),
+    ),
+    Benchmark(
+        name="recording",
+        title="Requests with a whole history",
+        intro="An agent sends 500 messages again with each question. `cllm serve` recognises the "
+        "conversation among a million stored messages and saves only the new ones.",
+    ),
+    Benchmark(
+        name="page",
+        title="Web page",
+        intro="The page in Chromium with 10,000 conversations and one of 2,000 messages. The floor "
+        "is a static page with the same content, without scripts.",
+        programs=("chromium",),
+    ),
+    Benchmark(
+        name="local",
+        title="Local model",
+        intro="Turns of the command with the local model. Slot files save the state of the model "
+        "between commands.",
+    ),
+    Benchmark(
+        name="window_local",
+        title="Window of the local model",
+        intro="The tokens that the local model evaluates when a conversation outgrows its window.",
+    ),
+    Benchmark(
+        name="path",
+        title="Length of the code path",
+        intro="Source files of cllm that a turn executes, and coroutines that wait for an event of "
+        "the provider.",
+    ),
+)

@@ -1,0 +1,27 @@
+"""The description of the machine and of versions."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[3] / "bench"))
+
+import cllm
+from machine import cllm_version, command_version, describe_machine, package_versions
+
+
+def test_the_machine_has_no_host_name():
+    machine = describe_machine()
+
+    assert machine.cores >= 1
+    assert machine.memory_gib >= 1
+    assert machine.system.split()[0] in {"Linux", "Darwin"}
+
+
+def test_the_version_of_cllm_has_the_commit_if_there_is_one():
+    assert cllm_version().split()[0] == cllm.__version__
+
+
+def test_versions_of_packages_and_commands():
+    assert package_versions(sys.executable, ["click", "msgspec"]).keys() == {"click", "msgspec"}
+    assert command_version([sys.executable, "--version"]).startswith("3.")
+    assert command_version(["no-such-command", "--version"]) == "unknown"
