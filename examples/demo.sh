@@ -1,8 +1,6 @@
 #!/bin/sh
-# Demo with a local model: send a message, ask about it, show the conversation.
+# Demo with a local model: a conversation of two questions, and what is saved of it.
 set -eu
-
-heading() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
 # Use the local model and the default folder; ignore the environment.
 unset CLLM_PATH CLLM_CONVERSATIONS_PATH
@@ -10,20 +8,26 @@ export CLLM_MODEL=local/smollm2-135m
 folder=$HOME/.cllm/conversations
 if [ -d .cllm/conversations ] || [ -e .cllm/cllm.db ]; then folder=.cllm/conversations; fi
 
-heading '$ cllm "My cat is called Luna." --conversation demo'
-cllm "My cat is called Luna." --conversation demo </dev/null
+# A new conversation each time.
+name=demo number=1
+while [ -e "$folder/$name.json" ]; do number=$((number + 1)) name=demo-$number; done
 
-heading '$ cllm "What is my cat called?" --conversation demo'
-cllm "What is my cat called?" --conversation demo </dev/null
+run() {
+  printf '\033[1m$ %s\033[0m\n' "$1"
+  eval "$1" </dev/null
+}
 
-heading '$ cllm --show-conversation demo'
-cllm --show-conversation demo
-heading "The conversation is the file $folder/demo.json."
+run "cllm 'What is the capital of France?' --conversation $name"
+run "cllm 'And of Italy?' --conversation $name"
+run "cllm conversations list -n 1"
+run "cllm search Rome | tail -n 1"
 
-heading 'Next steps:'
-cat <<'TEXT'
-  . .venv-demo/bin/activate                             use cllm from this environment
-  cllm "Write a haiku about her." --conversation demo   continue the conversation
-  cllm --list-conversations                             list all conversations
-  cllm --help                                           show all options
-TEXT
+printf '\n\033[1mTry next:\033[0m\n'
+printf '  %-46s %s\n' \
+  ". .venv-demo/bin/activate" "use cllm from this environment" \
+  "export CLLM_MODEL=$CLLM_MODEL" "without it, cllm uses the models of your API keys" \
+  "cllm 'And of Spain?' --conversation $name" "continue the conversation" \
+  "cllm conversations show $name --as-sent" "see what the model received" \
+  "cllm chat $name" "chat in the terminal" \
+  "pip install '.[server]' && cllm serve" "a server and a web page with the same conversations"
+printf 'The conversation is %s. The tutorial is docs/tutorial.md.\n' "$folder/$name.json"
