@@ -195,3 +195,6 @@ def test_conversations_move_between_stores(
     assert cllm("verify", "--store", store_url).succeeded().out.startswith("Checked 6 ")
     missing = cllm("conversations", "move", "nope", "--to", other, "--store", store_url)
     missing.failed_with_one_sentence("nope")
+    same = cllm(*move, store_url, "--to", store_url)
+    same.failed_with_one_sentence("this store already")
+    assert cllm("verify", "--store", store_url).succeeded().out.startswith("Checked 6 ")

@@ -350,3 +350,18 @@ def test_every_command_accepts_the_ids_that_a_server_lists(
     missing = cllm("conversations", "show", "files:cats")
     missing.failed_with_one_sentence("cats", "does not exist")
     cllm("conversations", "show", "files:a.b").failed_with_one_sentence("not a valid")
+
+
+def test_a_repeated_move_to_the_servers_database_deletes_nothing_there(database, home, cllm):
+    cllm("Hello", "--conversation", "cats").succeeded()
+    move = ("conversations", "move", "--all", "--to", f"sqlite:{database}")
+
+    for report in ("Moved 1 conversation; 0 failed.\n", "Moved 0 conversations; 0 failed.\n"):
+        assert cllm(*move).succeeded().out == report
+        assert listed_refs(cllm("conversations", "list").succeeded()) == ["cats"]
+        assert not home.file("cats").exists()
+
+    cllm("Hello", "--conversation", "dogs").succeeded()
+    own = cllm("conversations", "move", "cats", "--to", f"json:{home.conversations}")
+    assert own.succeeded().out == report.replace("0 conversations", "1 conversation")
+    assert sorted(listed_refs(cllm("conversations", "list").succeeded())) == ["cats", "dogs"]

@@ -17,7 +17,7 @@ from cllm.core.conversation import LOCAL_OWNER, StoredConversation, is_valid_id
 from cllm.core.errors import BrokenConversationError, UsageError
 from cllm.core.ports.snapshot import ServerRow, StoredFile
 from cllm.stores.edits import mark_interrupted
-from cllm.transfer.archive import MAX_ENTRIES, UNREADABLE_ENTRY
+from cllm.transfer.archive import UNREADABLE_ENTRY
 from cllm.transfer.importers.cllm_files import MANIFEST, NO_TIME
 from cllm.transfer.json_stream import MAX_OBJECT_BYTES, DamagedFileError, iter_lines
 from cllm.wire.conversation_file.codec import decode_conversation
@@ -97,7 +97,7 @@ class BackupFile:
             raise UsageError(f"{path} was written by a newer version of cllm; upgrade cllm first.")
         names = [entry.file for entry in self.manifest.conversations]
         names += (entry.file for entry in self.manifest.server_rows)
-        if len(names) > MAX_ENTRIES or len(set(names)) != len(names):
+        if len(set(names)) != len(names):
             raise UsageError(f"The manifest of {path} is damaged; {ADVICE}.")
 
     @property

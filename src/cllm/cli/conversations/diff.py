@@ -22,7 +22,7 @@ HELP = """Compare two conversations, branches or variants.
 The command prints how many messages are the same, and then the other messages of each. Without B,
 it compares a branch with its parent. A variant is written as ID@N.K, as `tree` prints it."""
 MAX_COLUMNS = 100
-EXAMPLES = ("cllm conversations diff cats cats", "cllm conversations diff cats cats --json")
+EXAMPLES = ("cllm conversations diff cats dogs", "cllm conversations diff cats dogs --json")
 
 
 @click.command(cls=HelpCommand, name="diff", help=HELP, examples=EXAMPLES)
