@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cllm.window.strategies import ByTokens, ByTurns, Summarise
 
 __version__ = "0.1.0"
+WINDOWS = "cllm runs on Linux and macOS. On Windows, use the Windows Subsystem for Linux (WSL)."
 __all__ = [
     "DEFAULT_MAX_TURNS",
     "DEFAULT_SYSTEM_PROMPT",
@@ -65,8 +66,11 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    import sys
     from importlib import import_module
 
+    if sys.platform == "win32" and not name.startswith("_"):
+        raise ImportError(WINDOWS)
     for module, names in _MODULES.items():
         if name in names.split():
             return getattr(import_module(module), name)

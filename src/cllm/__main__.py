@@ -2,12 +2,13 @@
 
 import sys
 
+from cllm import WINDOWS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 
 EXIT_INTERRUPTED = 130
-WINDOWS = "cllm runs on Linux and macOS. On Windows, use the Windows Subsystem for Linux (WSL)."
 
 
 def main() -> None:

@@ -13,7 +13,9 @@ from cllm.core.message import Message, plain_message
 from cllm.window.strategies import Strategy
 
 T = TypeVar("T", bound=str)
-MessageInput = str | Message | Sequence[Message]
+AnyMessage = Message | Mapping[str, Any]
+"""A dictionary has the fields of the OpenAI API: role, content, tool_calls, tool_call_id."""
+MessageInput = str | AnyMessage | Sequence[AnyMessage]
 
 
 def check_text(name: str, value: str) -> str:
@@ -41,15 +43,22 @@ def to_messages(value: MessageInput) -> tuple[Message, ...]:
     if isinstance(value, str):
         return (plain_message("user", check_message_text(value)),)
     values: Sequence[object] = value if isinstance(value, Sequence) else (value,)
-    return tuple(map(_check_message, values))
+    return tuple(_to_message(one, f"messages[{index}]") for index, one in enumerate(values))
 
 
-def _check_message(value: object) -> Message:
-    if not isinstance(value, Message):
+def _to_message(value: object, path: str) -> Message:
+    if isinstance(value, Message):
+        return value
+    if not isinstance(value, Mapping):
         raise TypeError(
-            f"A message must be a string, a Message or a sequence of Messages, not {value!r}."
+            "A message must be a string, a Message, a dictionary or a sequence of Messages or "
+            f"dictionaries, not {value!r}."
         )
-    return value
+    from cllm.wire.openai.request import check_message  # noqa: PLC0415 - only for dictionaries
+
+    fields = dict(value)
+    role = check_message(fields, path)
+    return Message(role=role, raw=encode_argument(path, fields))
 
 
 def check_number(name: str, value: int, *, least: int | None = None) -> int:

@@ -37,6 +37,22 @@ def test_stream_yields_pieces_and_then_has_the_answer(provider, program):
     assert out == "One| two| three One two three\n"
 
 
+def test_a_history_of_dictionaries_is_sent_unchanged_and_can_be_saved(provider, program, cllm):
+    call = {"id": "call_1", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+    history = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "What time is it?"}]},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "12:30"},
+    ]
+    program(f"import cllm; cllm.ask({history!r})")
+    program(f"import cllm; cllm.ask({history[1]!r}, conversation='clock')")
+
+    assert provider.requests[0].messages == history
+    assert provider.requests[1].messages == history[1:2]
+    assert "What time is it?" in cllm("conversations", "show", "clock").succeeded().out
+
+
 def test_the_shell_shows_the_same_conversation(provider, program, cllm):
     provider.queue_reply("Hello Alice.")
     program('import cllm; cllm.ask("I am Alice.", conversation="demo")')

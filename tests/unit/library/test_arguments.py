@@ -1,5 +1,6 @@
 """Arguments are checked before anything else happens."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +188,22 @@ class TestTypes:
         with pytest.raises(TypeError, match="store must be"):
             Conversation("demo", store=cllm.open_store("memory:").blocking)
 
-    @pytest.mark.parametrize("wrong", [None, 7, b"hello", ["hello"], {"role": "user"}])
+    @pytest.mark.parametrize("wrong", [None, 7, b"hello", ["hello"]])
     def test_a_message_must_be_a_string_or_messages(self, wrong):
         with pytest.raises(TypeError, match="a string, a Message"):
             cllm.ask(wrong)
+
+    @pytest.mark.parametrize(
+        ("wrong", "field"),
+        [
+            ({}, "role"),
+            ({"role": "bot", "content": "Hello"}, "role"),
+            ({"role": "user", "content": 7}, "content"),
+            ({"role": "tool", "content": "7"}, "tool_call_id"),
+            ({"role": "assistant", "tool_calls": [{}]}, "tool_calls[0].id"),
+        ],
+    )
+    def test_the_error_names_the_field_of_a_dictionary(self, wrong, field):
+        for prompt in (wrong, [wrong]):
+            with pytest.raises(ValueError, match=re.escape(f"messages[0].{field}: must be")):
+                cllm.ask(prompt)

@@ -89,7 +89,7 @@ def decode_request(body: bytes) -> Prompt:
     model, stream = decode_model_and_stream(fields)
     raws = _lists.decode(_bodies.decode(body).messages)
     messages = tuple(
-        Message(role=_check_message(message, f"messages[{index}]"), raw=bytes(raw))
+        Message(role=check_message(message, f"messages[{index}]"), raw=bytes(raw))
         for index, (message, raw) in enumerate(zip(fields["messages"], raws, strict=True))
     )
     return prompt_from_original(
@@ -133,7 +133,8 @@ _bodies = msgspec.json.Decoder(_Body)
 _lists = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def _check_message(message: Any, path: str) -> Role:
+def check_message(message: Any, path: str) -> Role:
+    """Return the role of a valid message, or raise FieldError."""
     if not isinstance(message, dict):
         raise FieldError(path, "must be an object")
     role = message.get("role")
