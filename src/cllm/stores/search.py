@@ -28,8 +28,6 @@ _JOINED = (
     "\U00020000-\U0003ffff"
 )
 _RUN = re.compile(rf"(?P<joined>[{_JOINED}]+)|[^\W_{_JOINED}]+")
-_WORD_REST = re.compile(rf"[^\W_{_JOINED}]+")
-_IN_JOINED = re.compile(f"[{_JOINED}]")
 _PLAIN = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(128))
 _PLAIN_WORDS = _PLAIN + bytes(128)
 MAX_RANKED = 1000
@@ -167,14 +165,24 @@ def locate_words(text: str, words: Sequence[SearchTerm]) -> Iterator[tuple[int, 
     starts = sorted({word.root or word.text for word in words}, key=len, reverse=True)
     for match in re.finditer("|".join(starts), folded):
         start, end = match.span()
-        if _IN_JOINED.match(match[0]) is None:
-            rest = _WORD_REST.match(folded, end)
-            end = end if rest is None else rest.end()
-            is_within = start > 0 and _WORD_REST.match(folded, start - 1) is not None
+        if not _starts_joined(match[0]):
+            end = _find_word_end(folded, end)
+            is_within = start > 0 and _find_word_end(folded, start - 1) >= start
             found = folded[start:end][:MAX_TERM_LENGTH]
             if is_within or (found not in terms and not found.startswith(prefixes)):
                 continue
         yield start, end
+
+
+def _starts_joined(text: str) -> bool:
+    run = _RUN.match(text)
+    return run is not None and run["joined"] is not None
+
+
+def _find_word_end(text: str, start: int) -> int:
+    """The end of the word that continues at `start`; `start` if none does."""
+    run = _RUN.match(text, start)
+    return start if run is None or run["joined"] is not None else run.end()
 
 
 def build_snippet(text: str, words: Sequence[SearchTerm]) -> str:

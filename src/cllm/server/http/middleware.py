@@ -52,7 +52,8 @@ WITHOUT_HOST = "1.0"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 ANY_NAME = "*"
 EXPOSED_HEADERS = (
-    b"X-Conversation-ID, X-Turn-ID, X-CLLM-Notice, X-Request-ID, Retry-After, x-should-retry"
+    b"X-Conversation-ID, X-Turn-ID, X-CLLM-Notice, X-Request-ID, Retry-After, Upload-Offset, "
+    b"x-should-retry"
 )
 METHODS = b"GET, POST, PATCH, DELETE"
 PREFLIGHT_SECONDS = b"600"

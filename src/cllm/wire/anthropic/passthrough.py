@@ -3,11 +3,19 @@
 Events before the first content are held: until then the engine can call another model.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 import msgspec
 
-from cllm.core.reply import ReplyEvent, ReplyFinished, Usage, UsageReported, Verbatim
+from cllm.core.reply import (
+    ReplyEvent,
+    ReplyFinished,
+    TextDelta,
+    Usage,
+    UsageReported,
+    Verbatim,
+)
 from cllm.wire.anthropic.parts import DIALECT
 from cllm.wire.anthropic.response_decoder import AnthropicStreamDecoder
 from cllm.wire.errors import MalformedError
@@ -65,7 +73,7 @@ class PassthroughReader:
         if usage is not None and usage is not self._usage:
             self._usage = usage
             yield UsageReported(usage=usage)
-        yield from events
+        yield from join_texts(events)
         if failure is not None:
             raise failure
 
@@ -100,6 +108,20 @@ class PassthroughReader:
     def _take_frames(self) -> Verbatim:
         data, self._frames = FRAME_END.join((*self._frames, b"")), []
         return Verbatim(dialect=DIALECT, data=data, closes=self._is_closing)
+
+
+def join_texts(events: Iterable[ReplyEvent]) -> Iterator[ReplyEvent]:
+    """Join successive text deltas of one block; the client receives the frames, not the events."""
+    for index, group in groupby(events, _text_index):
+        if index is None:
+            yield from group
+        else:
+            texts = [event.text for event in group if isinstance(event, TextDelta)]
+            yield TextDelta(text="".join(texts), index=index)
+
+
+def _text_index(event: ReplyEvent) -> int | None:
+    return event.index if type(event) is TextDelta else None
 
 
 def encode_frame(name: str, data: bytes) -> bytes:

@@ -25,7 +25,7 @@ Sent = tuple[str, dict[str, Any]]
 
 
 def feed(*events: Sent) -> tuple[list[ReplyEvent], PassthroughReader]:
-    """What is events of these events, each of which comes by itself."""
+    """Feed each event as a chunk of its own. Return the relayed events and the reader."""
     reader = PassthroughReader(AnthropicStreamDecoder())
     return [relayed for event in events for relayed in reader.feed(frames(event))], reader
 
@@ -111,14 +111,16 @@ def test_an_unknown_event_between_others_loses_none():
     assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Hi" * 5
 
 
-def test_texts_of_two_blocks_in_one_chunk_stay_separate():
+def test_texts_of_one_chunk_are_joined_within_their_block():
     reader = PassthroughReader(AnthropicStreamDecoder())
     second = ("content_block_start", {"index": 1, "content_block": {"type": "text", "text": ""}})
     other = ("content_block_delta", {"index": 1, "delta": {"type": "text_delta", "text": "Yo"}})
-    events = list(reader.feed(frames(START, OPEN, second, PIECE, PIECE, other, PIECE)))
+    chunk = frames(START, OPEN, second, PIECE, NOVEL_DELTA, PIECE, other, PIECE)
+    events = list(reader.feed(chunk))
 
     texts = [(event.index, event.text) for event in events if isinstance(event, TextDelta)]
-    assert texts == [(0, "Hi"), (0, "Hi"), (1, "Yo"), (0, "Hi")]
+    assert texts == [(0, "HiHi"), (1, "Yo"), (0, "Hi")]
+    assert b"".join(event.data for event in events if isinstance(event, Verbatim)) == chunk
 
 
 def test_events_of_one_chunk_are_relayed_together():
@@ -127,7 +129,7 @@ def test_events_of_one_chunk_are_relayed_together():
 
     assert relayed == [
         Verbatim(dialect="anthropic", data=frames(START, OPEN, PIECE, PIECE, PIECE)),
-        *[TextDelta(text="Hi")] * 3,
+        TextDelta(text="HiHiHi"),
     ]
 
 

@@ -105,9 +105,7 @@ async function showMain(url, { signal, isNew = false }) {
   const timer = isNew && setTimeout(() => showSkeleton(main), SKELETON_DELAY);
   try {
     const inspector = isConversation ? loadInspector(path, signal) : clearInspector();
-    // The error of the main column is reported, if both fail.
-    inspector?.catch(() => {});
-    // Awaited below, unless the main column fails first.
+    // It is awaited below. If both fail, the error of the main column is reported.
     inspector?.catch(() => {});
     const { html, title } = await requestPart(path, "main", { signal });
     clearTimeout(timer);
