@@ -78,10 +78,10 @@ differential: $(DEV)/ready
 	$(DEV)/bin/python -m tests.differential --old "$(OLD)" $(if $(ONLY),--only "$(ONLY)") $(if $(CASES),--cases $(CASES)) $(DIFFERENTIAL_ARGS)
 
 format: $(DEV)/ready
-	$(DEV)/bin/ruff format --check src tests bench docs
+	$(DEV)/bin/ruff format --check src tests bench docs hatch_build.py
 
 lint: $(DEV)/ready
-	$(DEV)/bin/ruff check src tests bench docs
+	$(DEV)/bin/ruff check src tests bench docs hatch_build.py
 
 types: $(DEV)/ready
 	$(DEV)/bin/mypy

@@ -35,6 +35,12 @@ def build(source: Path, target: Path, kind: str) -> Path:
     return built
 
 
+def read_metadata(wheel: Path) -> email.message.Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return email.message_from_string(archive.read(name).decode())
+
+
 @pytest.fixture
 def provider() -> Iterator[FakeProvider]:
     with FakeProvider() as running:
@@ -48,9 +54,7 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def metadata(wheel) -> email.message.Message:
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        return email.message_from_bytes(archive.read(name))
+    return read_metadata(wheel)
 
 
 def test_the_wheel_contains_every_file_of_the_source_and_nothing_else(wheel):
@@ -98,6 +102,25 @@ def test_the_metadata_names_version_licence_and_platforms(metadata):
     assert "Operating System :: MacOS" in classifiers
     assert not any("Windows" in one for one in classifiers)
     assert "Typing :: Typed" in classifiers
+
+
+def test_the_description_has_absolute_links_in_a_build_of_the_repository(tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_REPOSITORY", "ann/cllm")
+    monkeypatch.setenv("GITHUB_SERVER_URL", "https://code.example")
+
+    built = read_metadata(build(ROOT, tmp_path, "wheel"))
+
+    text = str(built.get_payload())
+    targets = re.findall(r"\]\(([^)]*)\)", text)
+    assert len(targets) > 30
+    base = "https://code.example/ann/cllm"
+    for target in targets:
+        path = target.removeprefix(f"{base}/blob/v{cllm.__version__}/").partition("#")[0]
+        path = path.removeprefix(f"{base}/raw/v{cllm.__version__}/")
+        assert (ROOT / path).exists(), target
+    assert "pip install 'cllm[local,server]'" in text
+    assert "folder of this README" not in text
+    assert f"Repository, {base}" in (built.get_all("Project-URL") or [])
 
 
 def test_the_version_is_in_one_place():

@@ -62,7 +62,7 @@ def test_a_release_is_checked_attested_and_published_without_a_stored_token():
     assert publish["environment"] == "pypi"
     assert "secrets." not in text
     assert "password" not in text
-    for part in (".ci/package", "make sbom", "attest-build-provenance", "attest-sbom"):
+    for part in (".ci/package", "make sbom", "actions/attest@", "sbom-path"):
         assert part in text
 
 
