@@ -52,9 +52,13 @@ def _cpu_model() -> str:
 
 
 def cllm_version() -> str:
-    """Return the version, with the commit if the source is a Git repository."""
-    commit = _run(["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"]).strip()
-    return f"{cllm.__version__} ({commit})" if commit else cllm.__version__
+    """Return the version, with the commit and whether the source differs from it."""
+    git = ["git", "-C", str(ROOT)]
+    commit = _run([*git, "rev-parse", "--short=10", "HEAD"]).strip()
+    if not commit:
+        return cllm.__version__
+    is_changed = _run([*git, "status", "--porcelain", "--", "src", "bench/*.py"])
+    return f"{cllm.__version__} ({commit}{', changed' if is_changed else ''})"
 
 
 def package_versions(python: Path | str, packages: Iterable[str]) -> dict[str, str]:

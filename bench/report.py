@@ -1,9 +1,9 @@
 """Prints the results of the benchmarks and writes `docs/benchmarks.md` from `bench/results`.
 
-The page depends only on these files. `plots.py` writes its pictures.
+The page depends only on these files, as the table of the README does (`readme_table.py`).
+`plots.py` writes the pictures.
 """
 
-import math
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,16 +12,15 @@ from pathlib import Path
 import msgspec
 
 from machine import Machine
+from readme_table import README, replace_comparison
 from results import CPU, SIZE, WALL, Check, Comparison, Curve, ResultFile, Series, read_results
 from suite import BENCHMARKS, Benchmark
+from tables import format_number, format_value, print_columns, render_table
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 NONE = ""
-SPACE = "\N{NO-BREAK SPACE}"
 LEVEL_FACTOR = 1.5
 WORSE = {CPU: "slower", WALL: "slower", SIZE: "larger", "resident memory": "larger"}
-TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
-SIZE_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 HEADING = """\
 <!-- Written by `make bench` from the files in bench/results; do not edit. -->
@@ -30,16 +29,19 @@ HEADING = """\
 """
 METHOD = """\
 `make bench` measures cllm, other tools and lower bounds on one machine in one run, and writes this
-page. It takes up to 40 minutes. `CONTRIBUTING.md` describes the targets.
+page. It takes up to 40 minutes. A single benchmark can be measured again later; then the versions
+below list several commits of cllm. `CONTRIBUTING.md` describes the targets.
 
 ## Method
 
 - A **peer** is another tool that does the same work, in the configuration that its documentation
   recommends. The tables show the best peer. A **floor** is the least work that the task needs, such
-  as plain `sqlite3` or a proxy that only forwards.
+  as plain `sqlite3` or a proxy that only forwards. The floor of a list or search in a database is
+  the SQL statement of the store, run without the store.
 - A ratio is the value of cllm divided by that of the peer or floor. Below 1, cllm needs less.
-- All variants of a comparison run alternately, in rounds, after one round to warm up. Each figure
-  is the median of its rounds.
+- The variants of a comparison run alternately, in rounds, after one round to warm up. Each figure
+  is the median of its rounds. Some are measured once: the first search, branches, local turns
+  without slot files, memory, and counts such as sizes and files.
 - CPU time includes the kernel and child processes. Other processes disturb it less than wall time,
   which includes the disk and the time that other processes take.
 - All requests go to a provider on loopback that responds at once. No model is called, except the
@@ -63,26 +65,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()
 
 
-# Values
-
-
-def format_number(value: float) -> str:
-    """Return three significant digits, without an exponent."""
-    if not math.isfinite(value) or value == 0:
-        return f"{value:g}"
-    digits = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:,.{digits}f}"
-
-
-def format_value(value: float, unit: str) -> str:
-    units = {"s": TIME_UNITS, "bytes": SIZE_UNITS}.get(unit, ())
-    for factor, name in units:
-        if value >= factor:
-            return f"{format_number(value / factor)}{SPACE}{name}"
-    if unit == "s" and value:
-        return f"{format_number(value / 1e-6)}{SPACE}µs"
-    number = f"{value:,.0f}" if value == int(value) or value >= 1000 else format_number(value)
-    return f"{number}{SPACE}{unit}"
+# Limits and remarks
 
 
 def list_limits(comparisons: Sequence[Comparison]) -> Iterator[str]:
@@ -180,13 +163,6 @@ def make_self_cells(one: Comparison) -> list[str]:
 def wrap(text: str, indent: str = "") -> str:
     return textwrap.fill(
         text, 100, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
-    )
-
-
-def render_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "".join(
-        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines
     )
 
 
@@ -346,13 +322,6 @@ def print_report(files: Sequence[ResultFile]) -> None:
                 print_columns([HEADINGS, *rows])
 
 
-def print_columns(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
-        print("  " + "  ".join(cells).rstrip().replace("**", ""))
-
-
 def read_all() -> list[ResultFile]:
     """Return the results that exist, in the order of the report."""
     return [read_results(one.result) for one in BENCHMARKS if one.result.exists()]
@@ -364,7 +333,9 @@ def main() -> int:
         raise SystemExit("bench/results has no results; run `make bench`.")
     print_report(files)
     PAGE.write_text(render_page(files), encoding="utf-8")
-    print(f"\nWrote {PAGE.relative_to(PAGE.parents[1])}.")
+    readme = README.read_text(encoding="utf-8")
+    README.write_text(replace_comparison(readme, files), encoding="utf-8")
+    print("\nWrote docs/benchmarks.md and the table of README.md.")
     return 0
 
 

@@ -17,7 +17,7 @@ from results import CPU, WALL, Results, make_parser, program
 
 VERSION_LIMIT = 4
 LIST_LIMIT = 10
-TURN_LIMIT = 0.2
+TURN_LIMIT = 0.3
 QUESTION = "What is the capital of France?"
 PYTHON = "`python -c pass`"
 AIOHTTP = "`python -c 'import aiohttp'`"

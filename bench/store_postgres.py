@@ -23,9 +23,10 @@ import asyncpg
 import msgspec
 
 from cllm.core.message import plain_message
+from cllm.stores.postgres import list_statements as sql
 from cllm.stores.postgres.lists import build_tsquery
 from cllm.stores.postgres.store import PostgresStore
-from cllm.stores.search import SearchTerm
+from cllm.stores.search import MAX_RANKED, SearchTerm
 from cllm.stores.sql.migrations.versions.r0005_turns import INDEX
 from measurement import Cost, interleave, measure_call, print_table
 from results import SIZE, WALL, Results, make_parser
@@ -88,23 +89,9 @@ PAGE = (
     " FROM conversations WHERE owner = $1 AND archived_at IS NULL"
     " ORDER BY updated_at DESC, id LIMIT 50"
 )
-SEARCH = """
-WITH found AS MATERIALIZED (
-    SELECT m.*
-    FROM generate_series((SELECT last_value FROM messages_number_seq) >> 15, 0, -1) AS share
-    CROSS JOIN LATERAL (
-        SELECT number, message_group, ordinal FROM messages
-        WHERE owner = $1 AND message_terms(owner, number, raw, terms)
-            @@ replace($2, '@', to_hex(share) || '.')::tsquery) AS m)
-SELECT c.id, c.title, t.first_sequence + m.ordinal, m.role, m.raw, t.started_at
-FROM (SELECT * FROM found ORDER BY number DESC LIMIT 1000) AS newest
-JOIN messages m ON m.owner = $1 AND m.message_group = newest.message_group
-    AND m.ordinal = newest.ordinal
-JOIN turns t ON t.owner = $1 AND t.message_group = newest.message_group
-    AND t.first_sequence IS NOT NULL AND t.state IN ('complete', 'incomplete')
-JOIN conversations c ON c.owner = $1 AND c.number = t.conversation AND c.archived_at IS NULL
-ORDER BY m.number DESC
-"""
+SEARCH = sql.SEARCH.format(
+    archived=sql.ARCHIVED["active"], selected=sql.SEARCHED, block_bits=sql.BLOCK_BITS
+)
 DROP_INDEX = "DROP INDEX messages_by_terms"
 TABLES_SIZE = """
 SELECT sum(pg_total_relation_size(oid)) FROM pg_class
@@ -208,7 +195,10 @@ class Bench:
         assert (await self.store.search(word, limit=20)).items
 
     async def raw_search(self, word: str) -> None:
-        assert await self.raw.fetch(SEARCH, OWNER, build_tsquery((SearchTerm(word),), OWNER))
+        terms = build_tsquery((SearchTerm(word),), OWNER)
+        last = await self.raw.fetchval(sql.LAST_NUMBER)
+        filters = (None, None, None)
+        assert await self.raw.fetch(SEARCH, OWNER, terms, MAX_RANKED + 1, last, *filters)
 
     def fill(self, results: Results, many: SampleConversations, conversations: int) -> None:
         """Load conversations in bulk and check the size of the tables.
@@ -225,7 +215,7 @@ class Bench:
             stored = self.loop.run_until_complete(size()) - before
             name = f"PostgreSQL: tables and indexes with {count * MESSAGES:,} messages"
             floor = {"floor": "bytes of text", "measure": SIZE, "unit": "bytes"}
-            results.compare(name, stored, text, 2, **floor)
+            results.compare(name, stored, text, 2.2, **floor)
 
         before = self.loop.run_until_complete(size())
         text = self.loop.run_until_complete(fill_postgres(self.raw, many, range(few)))

@@ -90,7 +90,8 @@ BENCHMARKS = (
         title="Translation between protocols",
         intro="From the body of a client's request to the body of the provider's request, and from "
         "a provider's event to the client's event, without a network. The floor of a request is "
-        "`json.loads` and `json.dumps` of the same body. LiteLLM is called as a library.",
+        "`json.loads` and `json.dumps` of the same body, and of an event those of the client's "
+        "event. LiteLLM is called as a library.",
     ),
     Benchmark(
         name="window",

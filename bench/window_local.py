@@ -1,6 +1,6 @@
 """Counts the tokens that the local model evaluates when a conversation outgrows its window.
 
-Runs the same 60 turns twice: trimmed in blocks, and with the oldest turn removed in each turn.
+Runs the same 40 turns twice: trimmed in blocks, and with the oldest turn removed in each turn.
 Counts the prompt tokens that were not in the model's cache. Limit: a quarter with blocks. Exits 1
 if it is exceeded.
 """

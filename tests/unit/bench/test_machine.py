@@ -1,5 +1,6 @@
 """The description of the machine and of versions."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +20,26 @@ def test_the_machine_has_no_host_name():
 
 def test_the_version_of_cllm_has_the_commit_if_there_is_one():
     assert cllm_version().split()[0] == cllm.__version__
+
+
+def test_the_version_says_whether_the_source_differs_from_the_commit(tmp_path, monkeypatch):
+    def git(*arguments: str) -> None:
+        identity = ("-c", "user.name=Ann", "-c", "user.email=ann@example.com")
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, timeout=60)
+
+    source, result = tmp_path / "src" / "a.py", tmp_path / "bench" / "results" / "a.json"
+    for file in (source, result):
+        file.parent.mkdir(parents=True)
+        file.write_text("1")
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "First")
+    monkeypatch.setattr("machine.ROOT", tmp_path)
+
+    result.write_text("2")
+    assert "changed" not in cllm_version()
+    source.write_text("2")
+    assert cllm_version().endswith(", changed)")
 
 
 def test_versions_of_packages_and_commands():

@@ -78,6 +78,7 @@ def test_a_ratio_that_is_worse_twice_fails():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the CPU time of a server is read from /proc")
+@pytest.mark.long
 def test_every_committed_ratio_is_measured_and_finite():
     measured = [one for group in GROUPS for one in run_group(group, SMALLEST)]
 

@@ -9,11 +9,9 @@ import pytest
 sys.path.append(str(Path(__file__).parents[3] / "bench"))
 
 from machine import Machine
+from readme_table import README, replace_comparison
 from report import (
     PAGE,
-    SPACE,
-    format_number,
-    format_value,
     make_cells,
     make_rows,
     print_report,
@@ -22,6 +20,7 @@ from report import (
 )
 from results import Check, Comparison, Curve, ResultFile, Series
 from suite import BENCHMARKS
+from tables import SPACE, format_number, format_value
 
 TURN = Comparison(
     quantity="turn", value=0.002, kind="peer", baseline="llm", baseline_value=0.004, limit=0.6
@@ -178,3 +177,10 @@ def test_the_pictures_of_the_page_exist_and_are_small():
 
 def list_pictures() -> list[Path]:
     return sorted((PAGE.parent / "images").glob("bench-*.svg"))
+
+
+def test_the_table_of_the_readme_has_the_committed_results():
+    readme = README.read_text(encoding="utf-8")
+
+    assert replace_comparison(readme, read_all()) == readme
+    assert "**Agents SDK session" in readme.replace(SPACE, " ")

@@ -1,0 +1,105 @@
+"""Writes the comparison table of the README from `bench/results`, between two comments."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from results import CPU, WALL, Comparison, ResultFile
+from suite import BENCHMARKS
+from tables import format_value, render_table
+
+README = Path(__file__).parents[1] / "README.md"
+START = "<!-- Written by `make bench` from the files in bench/results. -->\n"
+END = "<!-- End of the comparison. -->\n"
+HEADINGS = ["", "cllm", "other tools", "measurement"]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the table: a quantity of a benchmark, and its name in the README."""
+
+    name: str
+    benchmark: str
+    quantity: str
+    measure: str = CPU
+    remark: str = ""
+
+
+ROWS = (
+    Row(
+        name="one turn of the command, CPU time",
+        benchmark="startup",
+        quantity="one turn of the command",
+    ),
+    Row(
+        name="one request through the gateway, CPU time",
+        benchmark="server",
+        quantity="stateless chat completion, complete",
+    ),
+    Row(
+        name="one streamed request, CPU time",
+        benchmark="server",
+        quantity="stateless chat completion, streamed",
+    ),
+    Row(
+        name="first word with 500 parallel streams",
+        benchmark="streams",
+        quantity="500 parallel streams, time until the first word",
+        measure=WALL,
+    ),
+    Row(
+        name="memory with 500 parallel streams",
+        benchmark="streams",
+        quantity="500 parallel streams",
+        measure="resident memory",
+    ),
+    Row(
+        name="context window after 20,000 turns, CPU time",
+        benchmark="window",
+        quantity="window after 20,000 turns",
+    ),
+    Row(
+        name="saving a turn after 100,000 messages, SQLite, CPU time",
+        benchmark="history_growth",
+        quantity="SQLite: one more turn after 100,000 messages",
+        remark="without search and usage",
+    ),
+)
+
+
+def render_comparison(files: Sequence[ResultFile]) -> str:
+    """Return the table. The best tool is first; a tool that needs less than cllm is bold."""
+    by_name = {one.benchmark: one for one in files}
+    titles = {one.name: one.title for one in BENCHMARKS}
+    return render_table(HEADINGS, [_make_cells(row, by_name, titles) for row in ROWS])
+
+
+def _make_cells(
+    row: Row, files: Mapping[str, ResultFile], titles: Mapping[str, str]
+) -> Sequence[str]:
+    compared = [
+        one
+        for one in files[row.benchmark].comparisons
+        if (one.quantity, one.measure, one.kind) == (row.quantity, row.measure, "peer")
+    ]
+    peers = [_describe(one) for one in sorted(compared, key=lambda one: one.baseline_value)]
+    title = titles[row.benchmark]
+    anchor = title.lower().replace(" ", "-")
+    return [
+        row.name,
+        format_value(compared[0].value, compared[0].unit),
+        ", ".join(peers) + (f" ({row.remark})" if row.remark else ""),
+        f"[{title}](docs/benchmarks.md#{anchor})",
+    ]
+
+
+def _describe(one: Comparison) -> str:
+    text = f"{one.baseline} {format_value(one.baseline_value, one.unit)}"
+    return f"**{text}**" if one.is_lost else text
+
+
+def replace_comparison(readme: str, files: Sequence[ResultFile]) -> str:
+    """Return the text of the README with the table of these results."""
+    before, _, rest = readme.partition(START)
+    _, _, after = rest.partition(END)
+    return f"{before}{START}\n{render_comparison(files)}\n{END}{after}"
