@@ -44,6 +44,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Move long tests to the front: at the end of a run the other workers would wait for them."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove the servers of workers that were killed."""
     if not hasattr(config, "workerinput"):

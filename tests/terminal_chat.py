@@ -40,7 +40,10 @@ class TerminalChat:
 
     def wait_for(self, text: str) -> None:
         def is_shown() -> bool:
-            assert self.running.process.poll() is None or text in self.screen, self.screen
+            has_ended = self.running.process.poll() is not None
+            if has_ended:
+                self.running.finish()  # reads the rest of the output
+            assert not has_ended or text in self.screen, self.screen
             return text in self.screen
 
         assert wait_until(is_shown), f"{text!r} was not shown: {self.screen!r}"

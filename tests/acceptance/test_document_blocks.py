@@ -16,6 +16,7 @@ from tests.document_blocks import (
 )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md"])
 def test_every_block_of_the_page_runs_as_printed(name):

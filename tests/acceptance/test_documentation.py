@@ -33,15 +33,47 @@ def all_commands() -> Iterator[click.Command]:
                 yield inner
 
 
-def all_flags() -> list[str]:
-    return sorted(
-        {
-            flag
-            for command in all_commands()
-            for parameter in command.params
-            if isinstance(parameter, click.Option)
-            for flag in (*parameter.opts, *parameter.secondary_opts)
-        }
+def command_flags() -> Iterator[tuple[str, str]]:
+    """Yield each command, such as `conversations list`, with each of its flags."""
+    context = click.Context(root)
+    for name in COMMANDS:
+        command = root.get_command(context, name)
+        assert command is not None, name
+        commands = {name: command}
+        if isinstance(command, click.Group):
+            for inner in command.list_commands(context):
+                found = command.get_command(context, inner)
+                assert found is not None, inner
+                commands[f"{name} {inner}"] = found
+        for path, one in commands.items():
+            for option in one.params:
+                if isinstance(option, click.Option):
+                    for flag in (*option.opts, *option.secondary_opts):
+                        yield path, flag
+
+
+def find_reference(path: str) -> str:
+    """Return what the reference says about a command.
+
+    That is its section; for a command of a group its row, and the sentences of the section.
+    """
+    name, _, inner = path.partition(" ")
+    if name == "ask":
+        return MAIN_TABLE
+    if name == "search":
+        return find_reference("conversations search")
+    pattern = rf"^## [^\n]*`cllm {name}\b.*?(?=^## )"
+    section = re.search(pattern, CLI_REFERENCE, re.MULTILINE | re.DOTALL)
+    assert section is not None, name
+    text = section[0]
+    if name == "chat":
+        text += (TOP / "docs" / "reference" / "chat.md").read_text(encoding="utf-8")
+    if not inner:
+        return text
+    return "\n".join(
+        line
+        for line in text.splitlines()
+        if not line.startswith("|") or re.search(rf"`{inner}\b", line.split("|")[1])
     )
 
 
@@ -63,9 +95,9 @@ def test_every_module_that_the_architecture_page_names_exists(name):
     assert [path for path in package.rglob("*") if str(path).endswith("/" + name.rstrip("/"))]
 
 
-@pytest.mark.parametrize("flag", all_flags())
-def test_every_flag_has_its_line_in_the_reference(flag):
-    assert re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", CLI_REFERENCE)
+@pytest.mark.parametrize(("path", "flag"), list(command_flags()))
+def test_every_flag_of_a_command_is_in_the_part_of_the_reference_about_it(path, flag):
+    assert re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", find_reference(path))
 
 
 @pytest.mark.parametrize("flag", ask_flags())
@@ -79,9 +111,21 @@ def test_every_command_has_its_line_in_the_reference(name):
     assert f"`cllm {name}" in CLI_REFERENCE
 
 
+def find_first_cells(page: str) -> list[str]:
+    """Return the first cells of all rows of the tables in a text."""
+    return [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+
+
+ALIASES_OF_KEYS = {"base_url": "`base_url` is an alias of `api_base`."}
+KEY_TABLES = CLI_REFERENCE.split("## Cllmfile.yml")[1]
+
+
 @pytest.mark.parametrize("name", sorted({*sections.CLLM_KEYS, *DANGEROUS_KEYS, *ENVIRONMENT_KEYS}))
-def test_every_key_has_its_line_in_the_reference(name):
-    assert re.search(rf"`{name}[`,{{]", CLI_REFERENCE)
+def test_every_key_has_its_row_in_the_reference(name):
+    if name in ALIASES_OF_KEYS:
+        assert ALIASES_OF_KEYS[name] in KEY_TABLES
+    else:
+        assert any(f"`{name}`" in cell for cell in find_first_cells(KEY_TABLES))
 
 
 SECTIONS = {
@@ -91,15 +135,31 @@ SECTIONS = {
     sections._Window: "window.md",
     sections._ContextRow: "context.md",
     sections._DynamicCommands: "commands.md",
-    sections._ProviderRow: "cli.md",
+    sections._ProviderRow: "providers.md",
 }
-SECTION_KEYS = [(page, key) for kind, page in SECTIONS.items() for key in kind.__struct_fields__]
+SECTION_KEYS = [
+    (page, key)
+    for kind, page in SECTIONS.items()
+    for key in kind.__struct_fields__
+    if key not in ALIASES_OF_KEYS
+]
+
+
+# A sentence lists these keys.
+KEYS_IN_SENTENCES = {
+    "hash": "either `key` or `hash`, the SHA-256",
+    "admin": "only a key with `admin: true` can read",
+}
 
 
 @pytest.mark.parametrize(("page", "key"), SECTION_KEYS)
-def test_every_key_of_a_section_has_its_line_in_the_reference(page, key):
+def test_every_key_of_a_section_has_its_row_in_the_reference(page, key):
     text = (TOP / "docs" / "reference" / page).read_text(encoding="utf-8")
-    assert re.search(rf"`[^`\n]*\b{key}\b[^`\n]*`", text)
+    if key in KEYS_IN_SENTENCES:
+        assert KEYS_IN_SENTENCES[key] in text
+    else:
+        pattern = re.compile(rf"`(?:[\w.]+\.)?{key}`|[{{ ]{key}:")
+        assert any(pattern.search(cell) for cell in find_first_cells(text))
 
 
 # Headers for proxies and browsers, and between the page and its own scripts.

@@ -108,6 +108,7 @@ def world(home, settings, provider):
     home.write_old_conversation(
         "cats", ("user", "My cat is called Luna."), ("assistant", "A fine name.")
     )
+    home.write_old_conversation("dogs", ("user", "My dog is called Rex."))
     (home.work / "questions.txt").write_text("One.\nTwo.\n", encoding="utf-8")
     (home.work / "report.txt").write_text("All is well.", encoding="utf-8")
     (home.work / "translate.yml").write_text("prompt: Translate.", encoding="utf-8")

@@ -22,18 +22,20 @@ def build(source: Path, target: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    target: Path = tmp_path_factory.mktemp("site")
-    done = build(DOCS, target)
+@pytest.mark.long
+def test_the_site_has_every_page_and_a_search_and_loads_nothing_from_other_sites(tmp_path):
+    # One test, so that parallel test processes build the site once.
+    done = build(DOCS, tmp_path)
+
     assert (done.returncode, done.stderr) == (0, "")
-    return target
+    check_pages(tmp_path)
+    check_search(tmp_path)
+    check_sources(tmp_path)
 
 
-def test_every_page_is_in_the_site_and_in_its_navigation(site):
+def check_pages(site: Path) -> None:
     navigation = (site / "index.html").read_text(encoding="utf-8")
     pages = [path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")]
-
     assert len(pages) > 60
     for page in pages:
         assert (site / page).is_file(), page
@@ -41,14 +43,13 @@ def test_every_page_is_in_the_site_and_in_its_navigation(site):
             assert f'href="{page}"' in navigation or page.name == "index.html", page
 
 
-@pytest.mark.parametrize("word", ["idempot", "pgbounc", "smollm2", "regener", "litellm"])
-def test_the_search_finds_words_of_the_pages(site, word):
+def check_search(site: Path) -> None:
     index = (site / "searchindex.js").read_text(encoding="utf-8")
+    for word in ("idempot", "pgbounc", "smollm2", "regener", "litellm"):
+        assert re.search(rf'"?{word}\w*"?:', index), word
 
-    assert re.search(rf'"?{word}\w*"?:', index)
 
-
-def test_pages_load_nothing_from_other_sites(site):
+def check_sources(site: Path) -> None:
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         for tag in re.findall(r"<(?:script|link|img|iframe)\b[^>]*>", text):

@@ -54,6 +54,7 @@ def generate(folder: Path) -> None:
     assert process.returncode == 0, said
 
 
+@pytest.mark.long
 @pytest.mark.timeout(LONGEST + 60)
 def test_the_surface_is_the_recorded_one(tmp_path: Path):
     generate(tmp_path)

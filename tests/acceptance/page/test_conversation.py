@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
-from tests.acceptance.page.conftest import MEDIUM, PHONE
+from tests.acceptance.page.conftest import MEDIUM, PHONE, reload_with_stored
 from tests.acceptance.page.samples import LONG, LONG_TURNS, SAMPLE, VARIANTS, build_all
 from tests.acceptance.page.seed import add_conversations
 from tests.fake_provider import FakeProvider
@@ -126,7 +126,7 @@ def test_the_inspector_shows_what_the_model_saw(page: Page):
     expect(inspector.locator(".tree a.current.variant")).to_have_count(1)
     page.keyboard.press("i")
     expect(inspector).to_be_hidden()
-    page.reload()
+    reload_with_stored(page, "cllm-inspector", "hidden")
     expect(page.get_by_role("button", name="What the model saw")).to_be_visible()
     expect(inspector).to_be_hidden()
 

@@ -1,12 +1,13 @@
 """The progress of slow work."""
 
 from collections.abc import Iterable
+from contextvars import Context
 
 from cllm.stores.progress import current_track, show_progress
 
 
 def test_without_an_interface_nothing_is_shown():
-    assert current_track("Indexing") is None
+    assert Context().run(current_track, "Indexing") is None
 
 
 def test_the_interface_gets_the_name_and_the_number():

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+import prometheus_client
 import pytest
 from tests.fake_provider import WAIT
 from tests.waits import wait_until
@@ -14,6 +15,10 @@ from tests.waits import wait_until
 from cllm.core.errors import CllmError, UsageError
 from cllm.server.http import supervisor
 from cllm.server.http.supervisor import Serve, Supervisor
+
+# It reads the folder of shared metrics when it is imported. The supervisor sets the folder, and
+# would change the metrics of later tests in this process.
+assert prometheus_client
 
 
 def run(
