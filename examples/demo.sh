@@ -6,7 +6,7 @@ set -eu
 unset CLLM_PATH CLLM_CONVERSATIONS_PATH
 export CLLM_MODEL=local/smollm2-135m
 folder=$HOME/.cllm/conversations
-if [ -d .cllm/conversations ] || [ -e .cllm/cllm.db ]; then folder=.cllm/conversations; fi
+if [ -d .cllm/conversations ]; then folder=.cllm/conversations; fi
 
 # A new conversation each time.
 name=demo number=1
