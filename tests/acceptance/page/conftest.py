@@ -5,7 +5,6 @@ uncaught exceptions and on requests to other hosts. A test that provokes an erro
 its text in `expected_problems`.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -34,17 +33,6 @@ MEDIUM = {"width": 1024, "height": 800}
 PHONE = {"width": 390, "height": 844}
 TIMEOUT = 20_000
 expect.set_options(timeout=TIMEOUT)
-
-
-def reload_with_stored(page: Page, key: str, value: str) -> None:
-    """Reload the page after it has stored a value.
-
-    The value is set again before the scripts run, because Chromium on a loaded machine sometimes
-    loses what was written to the local storage just before a reload.
-    """
-    assert page.evaluate("key => localStorage.getItem(key)", key) == value
-    page.add_init_script(f"localStorage.setItem({json.dumps(key)}, {json.dumps(value)})")
-    page.reload()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
-from tests.acceptance.page.conftest import MEDIUM, PHONE, reload_with_stored
+from tests.acceptance.page.conftest import MEDIUM, PHONE
 from tests.acceptance.page.samples import LONG, LONG_TURNS, SAMPLE, VARIANTS, build_all
 from tests.acceptance.page.seed import add_conversations
 from tests.fake_provider import FakeProvider
@@ -121,12 +121,14 @@ def test_the_inspector_shows_what_the_model_saw(page: Page):
 
     page.goto(f"/c/{VARIANTS}")
     expect(inspector).to_be_visible()
+    page.evaluate("() => { window.isSameDocument = true; }")
     inspector.locator(".tree a.variant").first.click()
     expect(page.locator("#turns")).to_contain_text("Joke 0.")
     expect(inspector.locator(".tree a.current.variant")).to_have_count(1)
+    assert page.evaluate("window.isSameDocument"), "the tree is a part of the page"
     page.keyboard.press("i")
     expect(inspector).to_be_hidden()
-    reload_with_stored(page, "cllm-inspector", "hidden")
+    page.reload()
     expect(page.get_by_role("button", name="What the model saw")).to_be_visible()
     expect(inspector).to_be_hidden()
 

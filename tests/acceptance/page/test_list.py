@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
-from tests.acceptance.page.conftest import PHONE, reload_with_stored
+from tests.acceptance.page.conftest import PHONE
 from tests.acceptance.page.seed import add_conversations, build_conversation
 from tests.server_process import Server
 
@@ -243,6 +243,6 @@ def test_the_theme_is_saved_for_the_next_visit(page: Page):
 
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     assert page.evaluate(background) != light
-    reload_with_stored(page, "cllm-theme", "dark")
+    page.reload()
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     expect(button).to_have_accessible_name("Colours: dark")

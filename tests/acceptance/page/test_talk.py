@@ -218,6 +218,24 @@ def test_a_double_click_sends_once(page: Page, server: Server, upstream: FakePro
     assert len(upstream.requests) == count + 1
 
 
+def test_the_second_click_of_a_double_click_does_not_stop_the_turn(
+    page: Page, server: Server, upstream: FakeProvider
+):
+    page.goto(f"/c/{start_conversation(server)}")
+    gate = upstream.queue_held_reply("Sent ", "once.", at=1)
+    prompt(page).fill("Once.")
+    page.locator("#composer .send").click()
+    expect(page.locator("#turns")).to_contain_text("Sent")
+    expect(page.locator("#composer .stop")).to_be_enabled()
+
+    page.mouse.down(click_count=2)
+    page.mouse.up(click_count=2)
+    gate.open()
+
+    expect(page.locator(COMPLETE)).to_have_count(2)
+    expect(page.locator("#turns")).to_contain_text("Sent once.")
+
+
 def test_a_busy_conversation_gives_a_sentence_and_loses_nothing(
     page: Page, server: Server, upstream: FakeProvider, expected_problems: list[str]
 ):

@@ -274,8 +274,10 @@ function handleKey(event) {
 }
 
 function handleClick(event) {
-  if (event.target.closest?.("#composer .stop")) stop();
-  else if (event.target.closest?.("#composer .attach")) findField("files").click();
+  if (event.target.closest?.("#composer .stop")) {
+    // "Stop" takes the place of "Send", and gets the second click of a double click on it.
+    if (event.detail < 2) stop();
+  } else if (event.target.closest?.("#composer .attach")) findField("files").click();
   else if (event.target.closest?.(".compose")) {
     event.preventDefault();
     compose();

@@ -172,12 +172,15 @@ function followLink(event) {
   const link = event.target.closest?.("a[href]");
   if (!link || event.defaultPrevented || event.button !== 0) return;
   if (event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
-  if (link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
-  if (!PATHS.test(link.pathname) || !document.getElementById("columns")) return;
-  const isHere = link.pathname === location.pathname && link.search === location.search;
-  if (isHere && link.hash) return;
+  if (link.hasAttribute("target") || link.hasAttribute("download")) return;
+  // The links of the tree are SVG elements, whose properties are not texts.
+  const target = new URL(link.getAttribute("href"), location.href);
+  if (target.origin !== location.origin) return;
+  if (!PATHS.test(target.pathname) || !document.getElementById("columns")) return;
+  const isHere = target.pathname === location.pathname && target.search === location.search;
+  if (isHere && target.hash) return;
   event.preventDefault();
-  open(link.classList.contains("back") ? listUrl() : link.href, { push: !isHere });
+  open(link.classList.contains("back") ? listUrl() : target, { push: !isHere });
 }
 
 /** Show the entry of the history; a column that has not changed stays. */
