@@ -2,11 +2,12 @@
 
 import gc
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.fake_provider import FakeProvider
 from tests.postgres_cleanup import remove_run_servers
 from tests.torture import choose_size
 
@@ -53,6 +54,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove the servers of workers that were killed."""
     if not hasattr(config, "workerinput"):
         remove_run_servers()
+
+
+@pytest.fixture(autouse=True)
+def no_answer_is_left_for_the_next_test() -> Iterator[None]:
+    """A provider can be shared by the tests of a module."""
+    yield
+    for provider in FakeProvider.running:
+        provider.discard_answers()
 
 
 @pytest.fixture(scope="session")

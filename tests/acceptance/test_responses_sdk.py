@@ -195,7 +195,9 @@ def test_a_background_response_is_polled(client: openai.OpenAI, upstream: FakePr
 
 def test_a_background_response_is_cancelled(client: openai.OpenAI, upstream: FakeProvider):
     gate = upstream.queue_held_reply("Held.", at=0)
+    count = len(upstream.requests)
     response = client.responses.create(model=MODELS["openai"], input="Hello.", background=True)
+    upstream.wait_for(count + 1)
 
     cancelled = client.responses.cancel(response.id)
 

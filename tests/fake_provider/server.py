@@ -6,9 +6,10 @@ import json
 import socket
 import threading
 import time
+import weakref
 from collections import deque
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from tests.fake_cache import PromptCache
 from tests.fake_provider.model import (
@@ -36,6 +37,8 @@ ACCEPT_LOOP_STEPS = 10
 class FakeProvider:
     """The server. Use it as a context manager."""
 
+    running: ClassVar["weakref.WeakSet[FakeProvider]"] = weakref.WeakSet()
+
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self.errors: list[BaseException] = []
@@ -56,9 +59,11 @@ class FakeProvider:
         self._thread.start()
         if not self._ready.wait(WAIT):
             raise TimeoutError("the fake provider did not start")
+        self.running.add(self)
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.running.discard(self)
         for gate in self._gates:
             gate.open()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -102,6 +107,10 @@ class FakeProvider:
     def queue_steps(self, *steps: Step) -> None:
         """Queue a response as steps, for data that no protocol would send."""
         self._answers.append(steps)
+
+    def discard_answers(self) -> None:
+        """Remove the answers that no request has received."""
+        self._answers.clear()
 
     def serve_models(self, *entries: str | dict[str, Any]) -> None:
         """Respond to GET …/models with these names, or with entries that have other fields."""
