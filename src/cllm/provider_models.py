@@ -21,7 +21,7 @@ from cllm.providers.http.transport import Timeouts
 from cllm.wire.errors import MalformedError
 from cllm.wire.remote_models import RemoteModel, decode_remote_models
 
-SECONDS = 3.0
+SECONDS = 5.0
 MAX_RESPONSE_BYTES = 4 * 1024 * 1024
 MAX_MODELS = 2000
 KEY_STATUSES = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
