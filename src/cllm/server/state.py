@@ -144,7 +144,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _find_files(settings: Settings) -> str | None:
-    """The URL of the folder of conversation files; None if other owners could read them."""
+    """Return the URL of the folder of conversation files; None if other owners could read them."""
     if settings.server.keys or not _is_loopback(settings.server.host):
         return None
     is_json = settings.store.startswith(JSON)

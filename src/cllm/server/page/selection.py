@@ -48,7 +48,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return now - timedelta(days=int(self.days)) if self.days else None
 
     def filters(self, now: datetime) -> dict[str, Any]:
-        """The filters of model, time and origin; None selects everything."""
+        """Return the filters of model, time and origin; None selects everything."""
         return {
             "model": self.model or None,
             "since": self.since(now),

@@ -93,15 +93,9 @@ async def handle_turn(
             prepared = replace(prepared, request=stored)
         if background is not None:
             prepared = replace(prepared, is_background=True)
-        turn = prepared
-        if claim.earlier is not None:
-            resumed = await resume_earlier_turn(prepared, claim, state)
-            if isinstance(resumed, KeptResponse):
-                await claim.save_response(resumed.headers, resumed.body)
-                return Response(resumed.body, resumed.status, resumed.headers)
-            turn = resumed
-        elif turn_headers.retries:
-            turn = await retry_failed_turn(prepared)
+        turn = await _resume(prepared, claim, turn_headers, state)
+        if isinstance(turn, KeptResponse):
+            return Response(turn.body, turn.status, turn.headers)
         task = TurnTask(turn, encoder, state=state, claim=claim, record=record)
     finally:
         if task is None:
@@ -110,6 +104,18 @@ async def handle_turn(
     if background is not None and not prompt.stream:
         return await _respond_at_once(request, task, background, branch)
     return await _run_and_respond(request, task, branch)
+
+
+async def _resume(
+    prepared: PreparedTurn, claim: Claim, turn_headers: RequestHeaders, state: ServerState
+) -> PreparedTurn | KeptResponse:
+    """Return the turn, or the response, that an earlier attempt of the client started."""
+    if claim.earlier is not None:
+        resumed = await resume_earlier_turn(prepared, claim, state)
+        if isinstance(resumed, KeptResponse):
+            await claim.save_response(resumed.headers, resumed.body)
+        return resumed
+    return await retry_failed_turn(prepared) if turn_headers.retries else prepared
 
 
 def _choose_branch(turn_headers: RequestHeaders) -> MakeBranch | None:

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from starlette.datastructures import Headers
 
 from cllm.core.conversation import FILES_PREFIX, StoredConversation, Turn
-from cllm.core.errors import ConversationNotFoundError, ModelNotFoundError
+from cllm.core.errors import ConversationNotFoundError
 from cllm.core.message import Message
-from cllm.core.notice import Notice, NoticeCollector
+from cllm.core.notice import Notice
 from cllm.core.ports import NewConversation, ServerStore, Store
-from cllm.core.prompt import Original, Prompt
+from cllm.core.prompt import Prompt
 from cllm.core.secret import CallersKey
 from cllm.engine.request import (
     ClientHistory,
@@ -25,21 +25,12 @@ from cllm.engine.request import (
 )
 from cllm.engine.turn import Engine
 from cllm.history.side_requests import SideRule
-from cllm.history.system_prompt import GivenPrompt, prefix_message
-from cllm.providers.registry import (
-    BUILTIN_PROVIDERS,
-    LOCAL,
-    has_model,
-    is_model_file,
-    model_not_found_error,
-)
 from cllm.server.http.errors import ApiError
 from cllm.server.state import Caller, ServerState
 from cllm.server.turns.headers import (
     CALLERS_KEY,
     CONVERSATION,
     FIND_CONVERSATION,
-    PROVIDER,
     ContinueConversation,
     ContinueResponse,
     FindConversation,
@@ -48,13 +39,17 @@ from cllm.server.turns.headers import (
     StartConversation,
     Stateless,
 )
+from cllm.server.turns.model_selection import check_model_file, select_model
+from cllm.server.turns.system_messages import (
+    SplitMessages,
+    adjust_original,
+    set_system_prompt,
+    split_messages,
+)
 from cllm.wire.convert import is_plain_user
-from cllm.wire.errors import FieldError
 from cllm.wire.responses.ids import find_item_conversation
 
 EMPTY_HEADERS = Headers()
-MAX_MODEL_LENGTH = 2048
-"""In characters."""
 UNKNOWN_CLIENT = "client"
 """The source of conversations of a client that is not in the table."""
 TAILS = (1, 50, None)
@@ -89,30 +84,6 @@ def select_engine(prepared: PreparedTurn, state: ServerState) -> Engine:
     return state.app.engine(prepared.store, callers_key=prepared.callers_key)
 
 
-class _SplitMessages(msgspec.Struct, frozen=True, kw_only=True):
-    """`prompt_messages` lack a system prompt that is the first message, `saved_messages` any system
-    message. `ignored_indexes` are the other system messages.
-    """
-
-    system: Message | None
-    prompt_messages: tuple[Message, ...]
-    saved_messages: tuple[Message, ...]
-    ignored_indexes: tuple[int, ...] = ()
-    index: int = 0
-
-    @property
-    def has_inner_system(self) -> bool:
-        """Whether system messages are among the messages of the prompt."""
-        return len(self.prompt_messages) != len(self.saved_messages)
-
-    @property
-    def system_prompt(self) -> GivenPrompt:
-        if self.system is None:
-            return GivenPrompt()
-        path = f"messages[{self.index}]"
-        return GivenPrompt(said=self.system, text=self.system.text, source=path)
-
-
 async def prepare_turn(
     prompt: Prompt,
     turn_headers: RequestHeaders,
@@ -122,28 +93,7 @@ async def prepare_turn(
     headers: Headers = EMPTY_HEADERS,
 ) -> PreparedTurn:
     """`headers` are those of the request, by which clients are identified."""
-    settings = state.app.settings
-    base = TurnRequest(
-        input=TurnInput(
-            messages=prompt.messages,
-            prefix=state.settings.system_prefix,
-            original=prompt.original,
-        ),
-        target=TurnTarget(
-            model=select_model(prompt.model, turn_headers.provider, state),
-            model_is_explicit=True,
-            overrides_model=turn_headers.switches_model is None,
-            switches_model=turn_headers.switches_model is True,
-            fallbacks=settings.fallbacks,
-            parameters=prompt.parameters,
-            dialect=prompt.dialect,
-            stream=prompt.stream,
-            strict=settings.strict if turn_headers.strict is None else turn_headers.strict,
-            # A client that retries does it alone, unless another model could reply first.
-            retries=None if turn_headers.retries is None or settings.fallbacks else 0,
-        ),
-        storage=TurnStorage(owner=caller.owner, system="dynamic"),
-    )
+    base = _build_base(prompt, turn_headers, caller, state)
     mode = turn_headers.mode
     if isinstance(mode, Stateless) and state.settings.record == "auto":
         mode = FIND_CONVERSATION
@@ -171,16 +121,44 @@ async def prepare_turn(
     return replace(prepared, notices=notices, callers_key=key)
 
 
+def _build_base(
+    prompt: Prompt, turn_headers: RequestHeaders, caller: Caller, state: ServerState
+) -> TurnRequest:
+    """Return the turn with all that does not depend on a conversation."""
+    settings = state.app.settings
+    return TurnRequest(
+        input=TurnInput(
+            messages=prompt.messages,
+            prefix=state.settings.system_prefix,
+            original=prompt.original,
+        ),
+        target=TurnTarget(
+            model=select_model(prompt.model, turn_headers.provider, state),
+            model_is_explicit=True,
+            overrides_model=turn_headers.switches_model is None,
+            switches_model=turn_headers.switches_model is True,
+            fallbacks=settings.fallbacks,
+            parameters=prompt.parameters,
+            dialect=prompt.dialect,
+            stream=prompt.stream,
+            strict=settings.strict if turn_headers.strict is None else turn_headers.strict,
+            # A client that retries does it alone, unless another model could reply first.
+            retries=None if turn_headers.retries is None or settings.fallbacks else 0,
+        ),
+        storage=TurnStorage(owner=caller.owner, system="dynamic"),
+    )
+
+
 def _prepare_stateless(base: TurnRequest, prompt: Prompt) -> TurnRequest:
     if not prompt.messages:
         raise _empty_error("The request has no messages; send at least one.")
     if base.input.prefix is None and prompt.system is None:
         return base
-    return replace(base, input=_add_prefix(base.input, _split_messages(prompt)))
+    return replace(base, input=set_system_prompt(base.input, split_messages(prompt)))
 
 
 def _prepare_new(base: TurnRequest, prompt: Prompt, state: ServerState) -> PreparedTurn:
-    split = _split_messages(prompt)
+    split = split_messages(prompt)
     if not split.saved_messages:
         raise _empty_error("A new conversation needs a message other than a system message.")
     ref = state.new_id()
@@ -198,14 +176,14 @@ def _prepare_new(base: TurnRequest, prompt: Prompt, state: ServerState) -> Prepa
     return PreparedTurn(request=request, store=state.store, events=state.store, public_id=ref)
 
 
-def _prepare_input(base: TurnRequest, prompt: Prompt, split: _SplitMessages) -> TurnInput:
+def _prepare_input(base: TurnRequest, prompt: Prompt, split: SplitMessages) -> TurnInput:
     """Return the input of a turn whose prompt is the request as it is."""
-    prefixed = _add_prefix(base.input, split)
+    prefixed = set_system_prompt(base.input, split)
     return replace(
         prefixed,
         messages=split.saved_messages,
         prompt_messages=prefixed.messages,
-        original=_adjust_original(prompt, split),
+        original=adjust_original(prompt, split),
     )
 
 
@@ -215,7 +193,7 @@ def prepare_recorded(
     """Return a turn that is sent as a stateless one, and recorded if that is possible."""
     from cllm.server.recording.clients import identify_client  # noqa: PLC0415 - only if recorded
 
-    split = _split_messages(prompt)
+    split = split_messages(prompt)
     client = identify_client(headers, prompt, rules)
     if not split.saved_messages or not client.is_recorded:
         return _prepare_stateless(base, prompt)
@@ -231,7 +209,7 @@ def prepare_recorded(
 
 
 def _with_client_history(
-    base: TurnRequest, prompt: Prompt, split: _SplitMessages, history: ClientHistory
+    base: TurnRequest, prompt: Prompt, split: SplitMessages, history: ClientHistory
 ) -> TurnRequest:
     request = replace(
         base,
@@ -253,16 +231,6 @@ def _has_whole_history(mode: HistoryMode, messages: Sequence[Message]) -> bool:
     return has_reply and is_plain_user(messages[0])
 
 
-def _add_prefix(base: TurnInput, split: _SplitMessages) -> TurnInput:
-    """Add the operator's prefix to the system prompt."""
-    if split.system is None or split.index == 0:
-        return replace(base, system=split.system_prompt, messages=split.prompt_messages)
-    messages = list(split.prompt_messages)
-    if base.prefix:
-        messages[split.index] = prefix_message(messages[split.index], base.prefix)
-    return replace(base, system=GivenPrompt(), messages=tuple(messages), prefix=None)
-
-
 async def _prepare_continued(
     base: TurnRequest,
     prompt: Prompt,
@@ -272,60 +240,71 @@ async def _prepare_continued(
 ) -> PreparedTurn:
     """Continue the conversation; without messages, regenerate its last reply."""
     mode = await _find_named(mode, base.storage.owner, state)
-    store: Store | None = state.files if mode.in_files else state.store
-    if store is None:
+    store = _select_store(mode, state)
+    split = split_messages(prompt)
+    wait = state.settings.limits.queue_seconds if turn_headers.on_conflict == "queue" else 0
+    messages = await _drop_repeated(
+        store, mode, base.storage.owner, split.saved_messages, turn_headers.history
+    )
+    repeats_end = messages is not split.saved_messages
+    notices: tuple[Notice, ...] = ()
+    if not repeats_end and _has_whole_history(turn_headers.history, messages):
+        history = ClientHistory(conversation=mode.ref, strict=base.target.strict)
+        create = NewConversation(id=state.new_id(), name=mode.ref) if mode.is_name else None
+        request = _with_client_history(base, prompt, split, history)
+        request = request.with_storage(ref=mode.ref, create=create)
+    else:
+        added = base.with_input(messages=messages, system=split.system_prompt, original=None)
+        continued = await _continue_stored(added, mode, store, state)
+        if continued is None:
+            return _add_name(_prepare_new(base, prompt, state), mode.ref, wait=wait)
+        request, notices = continued, split.ignored_notices()
+    prefix = FILES_PREFIX if mode.in_files else ""
+    return PreparedTurn(
+        request=request.with_storage(wait=wait),
+        store=store,
+        events=None if mode.in_files else state.store,
+        public_id=f"{prefix}{request.storage.ref}",
+        notices=notices,
+    )
+
+
+def _select_store(mode: ContinueConversation, state: ServerState) -> Store:
+    if not mode.in_files:
+        return state.store
+    if state.files is None:
         raise ApiError(
             "invalid_conversation_id",
             "This server does not serve conversation files; send the UUID of a conversation.",
             param=CONVERSATION,
         )
-    split = _split_messages(prompt)
-    wait = state.settings.limits.queue_seconds if turn_headers.on_conflict == "queue" else 0
-    create = NewConversation(id=state.new_id(), name=mode.ref) if mode.is_name else None
-    prefix = FILES_PREFIX if mode.in_files else ""
-    messages = await _drop_repeated(
-        store, mode, base.storage.owner, split.saved_messages, turn_headers.history
-    )
-    is_end = messages is not split.saved_messages
-    if not is_end and _has_whole_history(turn_headers.history, messages):
-        history = ClientHistory(conversation=mode.ref, strict=base.target.strict)
-        request = _with_client_history(base, prompt, split, history)
-        return PreparedTurn(
-            request=request.with_storage(ref=mode.ref, create=create, wait=wait),
-            store=store,
-            events=None if mode.in_files else state.store,
-            public_id=f"{prefix}{mode.ref}",
-        )
-    preloaded: StoredConversation | None = None
+    return state.files
+
+
+async def _continue_stored(
+    added: TurnRequest, mode: ContinueConversation, store: Store, state: ServerState
+) -> TurnRequest | None:
+    """Return the turn that adds messages to a conversation; None if its name does not exist yet.
+
+    Without messages, it is the last turn again.
+    """
+    request = added.with_storage(window=state.app.window_for, saves_unsent=True)
+    has_messages, uses_own_model = bool(added.input.messages), added.target.uses_own_model
     can_skip = not mode.in_files and not mode.is_name and state.app.can_skip_preload
-    can_skip = can_skip and base.target.uses_own_model
-    skip_preload = bool(split.saved_messages) and can_skip
-    if not skip_preload:
-        preloaded = await _load_head(store, mode, base.storage.owner)
-    if preloaded is not None and not base.target.uses_own_model:
-        _check_file(preloaded.model or "", state)
-    if preloaded is None and create is not None:
-        return _add_name(_prepare_new(base, prompt, state), mode.ref, wait=wait)
-    ref = mode.ref if preloaded is None else preloaded.id
-    request = base.with_storage(
-        ref=ref,
-        preloaded=msgspec.UNSET if preloaded is None else preloaded,
-        skip_preload=skip_preload,
-        cache_key=state.app.cache_key(ref),
-        window=state.app.window_for,
-        saves_unsent=True,
-        wait=wait,
-    ).with_input(messages=messages, system=split.system_prompt, original=None)
-    if preloaded is not None and not split.saved_messages:
-        last, messages = await _find_turn_to_regenerate(store, preloaded.id, base.storage.owner)
-        request = request.with_input(messages=messages).with_storage(place=last.place)
-    return PreparedTurn(
-        request=request,
-        store=store,
-        events=None if mode.in_files else state.store,
-        public_id=f"{prefix}{ref}",
-        notices=tuple(NoticeCollector(map(_ignored_notice, split.ignored_indexes))),
-    )
+    if has_messages and uses_own_model and can_skip:
+        key = state.app.cache_key(mode.ref)
+        return request.with_storage(ref=mode.ref, skip_preload=True, cache_key=key)
+    head = await _load_head(store, mode, added.storage.owner)
+    if head is None:
+        return None
+    if not uses_own_model:
+        check_model_file(head.model or "", state)
+    key = state.app.cache_key(head.id)
+    request = request.with_storage(ref=head.id, preloaded=head, cache_key=key)
+    if has_messages:
+        return request
+    last, messages = await _find_turn_to_regenerate(store, head.id, added.storage.owner)
+    return request.with_input(messages=messages).with_storage(place=last.place)
 
 
 async def _prepare_after_response(
@@ -334,11 +313,11 @@ async def _prepare_after_response(
     """Continue after a stored response, with its whole history and the model of the request."""
     from cllm.server.turns.previous_response import find_history  # noqa: PLC0415 - one API has it
 
-    split = _split_messages(prompt)
+    split = split_messages(prompt)
     if not split.saved_messages:
         raise _empty_error("The request has no input; send at least one item.")
     history = await find_history(mode, owner=base.storage.owner, state=state)
-    prefixed = _add_prefix(base.input, split)
+    prefixed = set_system_prompt(base.input, split)
     request = replace(base, target=replace(base.target, overrides_model=True))
     request = request.with_storage(
         ref=history.ref,
@@ -477,113 +456,5 @@ async def _find_turn_to_regenerate(
     raise _empty_error("The conversation has no reply to regenerate; send at least one message.")
 
 
-def _split_messages(prompt: Prompt) -> _SplitMessages:
-    messages = prompt.messages
-    indexes = [index for index, message in enumerate(messages) if message.role == "system"]
-    if prompt.system is None and not indexes:
-        return _SplitMessages(system=None, prompt_messages=messages, saved_messages=messages)
-    saved = tuple(message for message in messages if message.role != "system")
-    if prompt.system is not None:
-        return _SplitMessages(
-            system=prompt.system,
-            prompt_messages=messages,
-            saved_messages=saved,
-            ignored_indexes=tuple(indexes),
-        )
-    first = indexes[0]
-    return _SplitMessages(
-        system=messages[first],
-        index=first,
-        prompt_messages=messages[1:] if first == 0 else messages,
-        saved_messages=saved,
-        ignored_indexes=tuple(indexes[1:]),
-    )
-
-
-def _adjust_original(prompt: Prompt, split: _SplitMessages) -> Original | None:
-    if prompt.original is None or split.system is None or split.index != 0:
-        return prompt.original
-    return replace(prompt.original, system=split.system, messages=split.prompt_messages)
-
-
-def _ignored_notice(index: int) -> Notice:
-    return Notice(
-        code="system_message_ignored",
-        path=f"messages[{index}]",
-        message="A request can have only one system prompt; this system message was ignored.",
-    )
-
-
 def _empty_error(message: str) -> ApiError:
     return ApiError("empty_messages_array", message, param="messages")
-
-
-def select_model(name: str, provider: str | None, state: ServerState) -> str:
-    """Return `provider/model`, or a model name for the app to resolve."""
-    if len(name) > MAX_MODEL_LENGTH or not name.isprintable():
-        raise FieldError(
-            "model", f"the name of a model has at most {MAX_MODEL_LENGTH} printable characters"
-        )
-    if provider is not None:
-        return _check_model(_join_provider(provider, name, state), state)
-    prefix, slash, _ = name.partition("/")
-    if slash and prefix in _provider_names(state):
-        return _check_model(name, state)
-    settings, route = state.app.settings, state.settings.routes.get(name)
-    if route is not None or name in settings.aliases:
-        return settings.expand_alias(route or name)
-    if any(name in row.models for row in settings.providers.values()):
-        return name
-    default = state.settings.default_provider
-    if default is not None and has_model(name, state.app.catalogue(default)):
-        return f"{default}/{name}"
-    _check_file(name, state)
-    return name
-
-
-def _join_provider(provider: str, name: str, state: ServerState) -> str:
-    names = _provider_names(state)
-    if provider not in names:
-        raise ApiError(
-            "invalid_header",
-            f"{PROVIDER} names a provider that is not configured; use one of "
-            f"{', '.join(sorted(names))}.",
-            param=PROVIDER,
-        )
-    prefix, slash, _ = name.partition("/")
-    if slash and prefix == provider:
-        return name
-    if slash and prefix in names:
-        raise ApiError(
-            "invalid_header",
-            f"{PROVIDER} is '{provider}', but the model name starts with '{prefix}/'; remove one.",
-            param=PROVIDER,
-        )
-    return f"{provider}/{name}"
-
-
-def _check_model(model: str, state: ServerState) -> str:
-    """Return the model; raise ModelNotFoundError if the provider's catalogue lacks it."""
-    provider, _, name = model.partition("/")
-    _check_file(model, state)
-    if provider == LOCAL:
-        return model
-    catalogue = state.app.catalogue(provider)
-    if has_model(name, catalogue) is False:
-        raise model_not_found_error(name, catalogue)
-    return model
-
-
-def _check_file(model: str, state: ServerState) -> None:
-    """Raise ModelNotFoundError for a model file that the settings do not name."""
-    settings = state.app.settings
-    named = (*settings.fallbacks, *settings.aliases.values(), *state.settings.routes.values())
-    if is_model_file(model) and model not in (state.app.model, *named):
-        raise ModelNotFoundError(
-            "A model file can be used over HTTP only if the server's settings name it.",
-            model=model,
-        )
-
-
-def _provider_names(state: ServerState) -> set[str]:
-    return {LOCAL, *BUILTIN_PROVIDERS, *state.app.settings.providers}
