@@ -58,13 +58,15 @@ def build_full_prompt(
         else request.input.prompt_messages
     )
     context = attempt.context
-    prompt_messages, first, left_out, tokens = new, 1, 0, 0
+    prompt_messages, context_tokens = new, 0
     if context.for_turn:
+        weights = weights_for(attempt.route.provider.name)
         prompt_messages = insert_context(new, context.for_turn)
-        tokens = estimate_text(context.for_turn, weights_for(attempt.route.provider.name)).tokens
+        context_tokens = estimate_text(context.for_turn, weights).tokens
+    first_sequence, left_out = 1, 0
     continuity: Continuity | None = None
     if conversation is not None:
-        first = conversation.first_sequence
+        first_sequence = conversation.first_sequence
         left_out = conversation.message_count - len(history)
         is_saved = not request.storage.read_only and request.input.prompt_messages is None
         passing = _count_changed(new, prompt_messages) if is_saved else len(new)
@@ -82,14 +84,14 @@ def build_full_prompt(
         cache_key=request.storage.cache_key,
         foreign=_find_foreign(turns, len(new), resolve_model(conversation, request), attempt.model),
         window=WindowRecord(
-            first_sequence=first,
+            first_sequence=first_sequence,
             sent_messages=len(history) + len(new),
             left_out_messages=left_out,
-            context=tokens,
+            context=context_tokens,
         ),
         continuity=continuity,
         notices=(
-            *_fixed_model_notices(conversation, request),
+            *_make_fixed_model_notices(conversation, request),
             *attempt.choice.notices,
             *context.notices,
         ),
@@ -151,7 +153,7 @@ def _find_foreign(turns: tuple[Turn, ...], new: int, new_for: str, model: str) -
     return frozenset(positions)
 
 
-def _fixed_model_notices(
+def _make_fixed_model_notices(
     conversation: StoredConversation | None, request: TurnRequest
 ) -> tuple[Notice, ...]:
     target = request.target

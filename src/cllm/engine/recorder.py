@@ -72,7 +72,7 @@ class LeaseRenewal:
 
     def start(self) -> None:
         if self._lease.expires_at is not None:
-            pause = _pause(self._lease.expires_at, self._clock)
+            pause = _compute_pause(self._lease.expires_at, self._clock)
             self._timer = asyncio.get_running_loop().call_later(pause, self._start_task)
 
     async def stop(self) -> None:
@@ -100,10 +100,10 @@ async def _renew(store: Store, lease: Lease, clock: Clock) -> None:
         with suppress(StoreUnavailableError):
             lease = await store.renew_lease(lease)
         if lease.expires_at is not None:
-            await asyncio.sleep(_pause(lease.expires_at, clock))
+            await asyncio.sleep(_compute_pause(lease.expires_at, clock))
 
 
-def _pause(expires_at: datetime, clock: Clock) -> float:
+def _compute_pause(expires_at: datetime, clock: Clock) -> float:
     return max((expires_at - clock()).total_seconds() / 3, MIN_PAUSE)
 
 
@@ -131,6 +131,11 @@ class PartialTurn:
         self._reported_usage: Usage | None = None
         self._notices = NoticeCollector()
 
+    @property
+    def has_prompt(self) -> bool:
+        """Whether the prompt for the first model was built."""
+        return self._last_call is not None
+
     def on_prompt(self, prompt: Prompt, attempt: Attempt) -> None:
         self._last_call = prompt, attempt
         self._reported_usage = None
@@ -149,15 +154,15 @@ class PartialTurn:
 
     @property
     def _has_reply(self) -> bool:
-        return bool(self._rounds) or self._partial_reply() is not None
+        return bool(self._rounds) or self._build_partial_reply() is not None
 
-    def _partial_reply(self) -> Message | None:
+    def _build_partial_reply(self) -> Message | None:
         text = "".join(self._partial_text)
         return plain_message("assistant", text) if text else None
 
-    def _usage_so_far(self) -> Usage | None:
+    def _estimate_usage(self) -> Usage | None:
         """Return the reported usage; the output tokens of a partial reply are estimated."""
-        usage, reply = self._reported_usage, self._partial_reply()
+        usage, reply = self._reported_usage, self._build_partial_reply()
         if usage is None or reply is None or self._last_call is None:
             return usage
         prompt, attempt = self._last_call
@@ -185,7 +190,7 @@ class StatelessRecorder(PartialTurn):
             return
         attempt = self._last_call[1]
         usages = _list_usages(
-            self._last_call, self._rounds, self._partial_reply(), self._usage_so_far()
+            self._last_call, self._rounds, self._build_partial_reply(), self._estimate_usage()
         )
         usage = total_usage(usages)
         if usage is not None:
@@ -282,7 +287,7 @@ class TurnRecorder(PartialTurn):
                 await self._finish_interrupted(CANCELLATION if is_cancelled else INTERRUPTION)
                 return
             if isinstance(error, Exception) and self._must_save(error):
-                await self._finish_partial("failed", _failure(error))
+                await self._finish_partial("failed", _describe_failure(error))
             else:
                 await self._drop()
 
@@ -300,7 +305,7 @@ class TurnRecorder(PartialTurn):
         await self._finish_partial(state, failure)
 
     async def _finish_partial(self, state: TurnState, failure: TurnFailure) -> None:
-        reply, usage = self._partial_reply(), self._usage_so_far()
+        reply, usage = self._build_partial_reply(), self._estimate_usage()
         await self._save(self._end_turn(state, reply=reply, usage=usage, failure=failure))
 
     async def _drop(self) -> None:
@@ -391,7 +396,7 @@ def total_usage(usages: Sequence[Usage]) -> Usage | None:
 
 
 def total_cost(costs: Sequence[float | None]) -> float | None:
-    """None if a cost is unknown."""
+    """Return the sum; None if there is no cost or one is unknown."""
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known and len(known) == len(costs) else None
 
@@ -408,7 +413,7 @@ def is_saved_failure(error: Exception, *, has_reply: bool) -> bool:
     return isinstance(error, ProviderError) and not isinstance(error, UnsendableError | StrictError)
 
 
-def _failure(error: Exception) -> TurnFailure:
+def _describe_failure(error: Exception) -> TurnFailure:
     text = (
         str(error)
         if isinstance(error, CllmError)

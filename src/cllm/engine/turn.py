@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, StandingSummary, StoredConversation
+from cllm.core.conversation import LOCAL_OWNER, StandingSummary, StoredConversation, Turn
 from cllm.core.errors import (
     BrokenStreamError,
     CllmError,
@@ -48,6 +48,7 @@ from cllm.engine.request import (
     TurnQueued,
     TurnRequest,
     TurnStarted,
+    TurnStorage,
     unknown_price,
     unknown_window,
 )
@@ -76,6 +77,19 @@ RunCommands = Callable[[Sequence[ContextCommand]], Awaitable[Sequence[CommandOut
 CUT_REASONS = {"content_filter": "content_filter", "length": "max_output_tokens"}
 PreparedModels = dict[str, CllmError | None]
 """The models whose providers were prepared for a turn, each with its error or None."""
+Recorder = TurnRecorder | StatelessRecorder
+# A tuple: a union in isinstance() would be built for every event.
+BEFORE_REPLY = (TurnStarted, Noticed, UsageReported)
+"""Events that are not a part of a reply: after them another model can still be called."""
+
+
+class _OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn whose conversation is loaded and whose recorder is entered."""
+
+    request: TurnRequest
+    conversation: StoredConversation | None
+    recorder: Recorder
+    prepared: PreparedModels
 
 
 class Engine:
@@ -122,7 +136,7 @@ class Engine:
         notices: list[Noticed] = []
         if conversation is not None and prepared[model] is None:
             notices += await self._summarise(conversation, request, model)
-        recorder: TurnRecorder | StatelessRecorder = StatelessRecorder(storage.count_unsaved)
+        recorder: Recorder = StatelessRecorder(storage.count_unsaved)
         placed = PlacedTurn(request=request)
         async for step in self._place_turn(request, model):
             if isinstance(step, PlacedTurn):
@@ -132,34 +146,39 @@ class Engine:
         request, lease = placed.request, placed.lease
         notices += [Noticed(notice=notice) for notice in placed.notices]
         if lease is not None:
-            conversation = _without_opening(lease)
+            conversation = _remove_opening(lease)
             if is_unavailable(conversation, request):
                 await self._store.drop_turn(lease)
                 raise ConversationNotFoundError(conversation.id)
             model = resolve_model(conversation, request)
-            recorder = TurnRecorder(
-                self._store,
-                lease,
-                clock=self._clock,
-                on_interrupt=storage.on_interrupt,
-                saves_unsent=storage.saves_unsent,
-                steps=storage.optional_steps,
-                count_unsaved=storage.count_unsaved,
-                on_lost=storage.on_lost,
-            )
+            recorder = self._open_recorder(lease, storage)
         async with recorder:
             for noticed in notices:
                 recorder.on_event(noticed)
                 yield noticed
             conversation = await self._load_window(conversation, request, model, recorder.lease)
             context = await self._gather_context(conversation, request)
-            first = self._first_attempt(conversation, request, model, context)
+            first = self._build_first_attempt(conversation, request, model, context)
             if first.choice.opening is not None and request.input.context:
                 await recorder.save_opening(first.choice.opening)
-            reply = self._call_models(first, conversation, request, recorder, prepared)
-            async with aclosing(reply) as events:
+            turn = _OpenTurn(
+                request=request, conversation=conversation, recorder=recorder, prepared=prepared
+            )
+            async with aclosing(self._call_models(turn, first)) as events:
                 async for event in events:
                     yield event
+
+    def _open_recorder(self, lease: Lease, storage: TurnStorage) -> TurnRecorder:
+        return TurnRecorder(
+            self._store,
+            lease,
+            clock=self._clock,
+            on_interrupt=storage.on_interrupt,
+            saves_unsent=storage.saves_unsent,
+            steps=storage.optional_steps,
+            count_unsaved=storage.count_unsaved,
+            on_lost=storage.on_lost,
+        )
 
     async def preview_prompt(self, request: TurnRequest) -> tuple[ModelRoute, Prompt]:
         """Return the route and prompt of a turn without calling the model."""
@@ -170,7 +189,7 @@ class Engine:
             raise ConversationNotFoundError(conversation.id)
         model = resolve_model(conversation, request)
         conversation = await self._load_window(conversation, request, model, None)
-        attempt = self._first_attempt(conversation, request, model)
+        attempt = self._build_first_attempt(conversation, request, model)
         return attempt.route, build_window_prompt(conversation, request, attempt)
 
     async def compact(self, request: TurnRequest) -> AsyncGenerator[SummaryEvent, None]:
@@ -183,13 +202,15 @@ class Engine:
             raise UsageError("Pass the ID of the conversation to summarise.")
         model = resolve_model(conversation, request)
         await self._find_route(model).provider.prepare()
-        async with aclosing(self._summariser().compact(conversation, request, model)) as events:
+        async with aclosing(
+            self._build_summariser().compact(conversation, request, model)
+        ) as events:
             async for event in events:
                 yield event
 
     async def undo_summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> StandingSummary:
         """Restore the previous summary; return the removed one."""
-        return await self._summariser().undo(ref, owner=owner)
+        return await self._build_summariser().undo(ref, owner=owner)
 
     def _check_can_use_tools(self, model: str, request: TurnRequest) -> None:
         """Refuse tools that cllm runs, before a model that cannot call them is prepared."""
@@ -207,17 +228,17 @@ class Engine:
         """Summarise old messages if the strategy of the window needs it."""
         if not has_summary_strategy(request, model):
             return []
-        summariser = self._summariser()
+        summariser = self._build_summariser()
         noticed = await summariser.summarise_before_turn(conversation, request, model)
         return [] if noticed is None else [noticed]
 
-    def _summariser(self) -> Summariser:
+    def _build_summariser(self) -> Summariser:
         return Summariser(
             store=self._store,
             clock=self._clock,
             new_id=self._new_id,
             call_model=self._call_provider,
-            attempt=self._first_attempt,
+            attempt=self._build_first_attempt,
         )
 
     async def _prepare(self, models: tuple[str, ...]) -> PreparedModels:
@@ -236,70 +257,79 @@ class Engine:
         raise failures[-1]
 
     async def _call_models(
-        self,
-        first: Attempt,
-        conversation: StoredConversation | None,
-        request: TurnRequest,
-        recorder: TurnRecorder | StatelessRecorder,
-        prepared: PreparedModels,
+        self, turn: _OpenTurn, first: Attempt
     ) -> AsyncGenerator[TurnEvent, None]:
         """Call the models until one replies, and save the turn.
 
         If none replies, raise the error of the last model that could take the request.
         """
-        model, is_started = first.model, False
+        model, attempt = first.model, first
         failures: list[CllmError] = []
-        for next_model in (*request.target.fallbacks, None):
+        for next_model in (*turn.request.target.fallbacks, None):
             is_answering = False
-            costs: list[float | None] = []
             try:
-                attempt = self._attempt(model, first.choice, first.context) if failures else first
-                provider = attempt.route.provider
-                await _check_prepared(attempt, prepared)
-                prompt = build_window_prompt(conversation, request, attempt)
-                recorder.on_prompt(prompt, attempt)
-                if not is_started:
-                    is_started = True
-                    yield TurnStarted(
-                        conversation=None if conversation is None else conversation.id,
-                        model=attempt.model,
-                        prompt=prompt,
-                        lease=recorder.lease,
-                    )
-                async with aclosing(self._call(prompt, attempt, request)) as events:
+                if failures:
+                    attempt = self._build_attempt(model, first.choice, first.context)
+                async with aclosing(self._call_model(turn, attempt)) as events:
                     async for event in events:
-                        if isinstance(event, ReplyFinished):
-                            if request.storage.accept is not None:
-                                request.storage.accept(event)
-                            yield event
-                            _record_cut(event, request, recorder)
-                            turn = await recorder.complete(event)
-                            await self._save_model(conversation, request)
-                            cost = total_cost([*costs, _cost(event, attempt.price)])
-                            yield TurnEnded(reply=event, turn=turn, model=attempt.model, cost=cost)
-                            return
-                        if isinstance(event, ToolRoundEnded):
-                            costs.append(_cost(event.reply, attempt.price))
-                        is_answering = is_answering or not isinstance(
-                            event, Noticed | UsageReported
-                        )
-                        recorder.on_event(event)
+                        is_answering = is_answering or not isinstance(event, BEFORE_REPLY)
                         yield event
-                raise BrokenStreamError(
-                    f"Provider '{provider.name}' ended its stream without a reply; try again.",
-                    provider=provider.name,
-                )
             except CllmError as error:
                 if is_answering:
                     raise
                 _add_failure(failures, error)
                 reason = error
+            else:
+                return
             if next_model is None:
                 raise failures[-1]
             notice = fallback_notice(model, next_model, reason)
-            recorder.on_event(notice)
+            turn.recorder.on_event(notice)
             yield notice
             model = next_model
+
+    async def _call_model(
+        self, turn: _OpenTurn, attempt: Attempt
+    ) -> AsyncGenerator[TurnEvent, None]:
+        """Call one model; save the turn when its reply is complete."""
+        request, recorder = turn.request, turn.recorder
+        await _check_prepared(attempt, turn.prepared)
+        prompt = build_window_prompt(turn.conversation, request, attempt)
+        is_first = not recorder.has_prompt
+        recorder.on_prompt(prompt, attempt)
+        if is_first:
+            yield TurnStarted(
+                conversation=None if turn.conversation is None else turn.conversation.id,
+                model=attempt.model,
+                prompt=prompt,
+                lease=recorder.lease,
+            )
+        costs: list[float | None] = []
+        async with aclosing(self._call(prompt, attempt, request)) as events:
+            async for event in events:
+                if isinstance(event, ReplyFinished):
+                    if request.storage.accept is not None:
+                        request.storage.accept(event)
+                    yield event
+                    saved = await self._save_reply(turn, event)
+                    cost = total_cost([*costs, _compute_cost(event, attempt.price)])
+                    yield TurnEnded(reply=event, turn=saved, model=attempt.model, cost=cost)
+                    return
+                if isinstance(event, ToolRoundEnded):
+                    costs.append(_compute_cost(event.reply, attempt.price))
+                recorder.on_event(event)
+                yield event
+        name = attempt.route.provider.name
+        raise BrokenStreamError(
+            f"Provider '{name}' ended its stream without a reply; try again.", provider=name
+        )
+
+    async def _save_reply(self, turn: _OpenTurn, reply: ReplyFinished) -> Turn | None:
+        """Save the turn with its complete reply, and the model if it changes."""
+        _record_cut(reply, turn.request, turn.recorder)
+        saved = await turn.recorder.complete(reply)
+        await self._save_model(turn.conversation, turn.request)
+        return saved
 
     async def _save_model(
         self, conversation: StoredConversation | None, request: TurnRequest
@@ -320,7 +350,7 @@ class Engine:
         with suppress(StoreError):
             await (update if steps is None else steps.run(update))
 
-    def _first_attempt(
+    def _build_first_attempt(
         self,
         conversation: StoredConversation | None,
         request: TurnRequest,
@@ -336,9 +366,9 @@ class Engine:
             now=self._clock(),
             context=context,
         )
-        return self._attempt(model, add_prefix(choice, request.input.prefix), context)
+        return self._build_attempt(model, add_prefix(choice, request.input.prefix), context)
 
-    def _attempt(self, model: str, choice: SystemChoice, context: Context) -> Attempt:
+    def _build_attempt(self, model: str, choice: SystemChoice, context: Context) -> Attempt:
         route = self._find_route(model)
         return Attempt(
             route=route,
@@ -491,16 +521,14 @@ class Engine:
         return choose_system(new, request.input.system, new_policy=policy, now=now).opening
 
 
-def _record_cut(
-    reply: ReplyFinished, request: TurnRequest, recorder: TurnRecorder | StatelessRecorder
-) -> None:
+def _record_cut(reply: ReplyFinished, request: TurnRequest, recorder: Recorder) -> None:
     """Save why a reply of the Responses API is incomplete: stored responses have the reason."""
     reason = CUT_REASONS.get(reply.stop_reason)
     if request.target.dialect == "responses" and reason is not None:
         recorder.on_event(Noticed(notice=reply_cut(reason)))
 
 
-def _without_opening(lease: Lease) -> StoredConversation:
+def _remove_opening(lease: Lease) -> StoredConversation:
     """Return the conversation; the first turn of a new one chooses its system prompt again."""
     if not lease.created:
         return lease.conversation
@@ -532,5 +560,5 @@ async def _check_prepared(attempt: Attempt, prepared: PreparedModels) -> None:
         raise error
 
 
-def _cost(reply: ReplyFinished, price: Price) -> float | None:
+def _compute_cost(reply: ReplyFinished, price: Price) -> float | None:
     return None if reply.usage is None else price(reply.usage)
