@@ -188,54 +188,63 @@ class ProviderFactory:
             return self._open_local(model.name, settings)
         kind = _find_kind(name, settings)
         if kind == "bedrock":
-            account = self._build_account(settings)
-            from cllm.providers.bedrock import BedrockProvider
-
-            return BedrockProvider(
-                name=name,
-                account=account,
-                http=self._open_http(),
-                headers=_reveal_headers(settings),
-                timeouts=_build_timeouts(settings),
-            )
+            return self._open_bedrock(name, settings)
         if kind in PROTOCOL_CLASSES:
             key = self._find_key(name, settings, built_in=True)
             provider: Provider = self._open_protocol(kind, name, settings, api_key=key)
             return provider
-        key = self._find_key(name, settings, built_in=False)
-        base = None if settings.api_base is None else _find_base_url(name, settings)
-        options = {
-            option: value
-            for option, value in settings.options.items()
-            if option not in COMMON_OPTIONS
-        }
-        environment = self._settings.env.environment
+        access = self._build_access(name, settings)
         if kind == "litellm":
-            from cllm.providers.litellm import LitellmProvider
+            return self._open_litellm(name, settings, access)
+        return open_offered(kind, name=name, access=access)
 
-            return LitellmProvider(
-                name=name,
-                api_base=base,
-                api_key=key,
-                headers=_reveal_headers(settings),
-                timeouts=_build_timeouts(settings),
-                options=options,
-                secrets=[
-                    value
-                    for variable, value in environment.items()
-                    if is_secret_name(variable) and len(value) >= MIN_SECRET_LENGTH
-                ],
-            )
-        access = ProviderAccess(
-            api_base=base,
+    def _open_bedrock(self, name: str, settings: ProviderSettings) -> Provider:
+        account = self._build_account(settings)
+        from cllm.providers.bedrock import BedrockProvider
+
+        return BedrockProvider(
+            name=name,
+            account=account,
+            http=self._open_http(),
+            headers=_reveal_headers(settings),
+            timeouts=_build_timeouts(settings),
+        )
+
+    def _build_access(self, name: str, settings: ProviderSettings) -> ProviderAccess:
+        """Return what a provider whose protocol is not built in gets from the settings."""
+        key = self._find_key(name, settings, built_in=False)
+        return ProviderAccess(
+            api_base=None if settings.api_base is None else _find_base_url(name, settings),
             api_key=None if key is None else Secret(key),
             headers=settings.headers,
             timeouts=_build_timeouts(settings),
             models=settings.models,
-            options=options,
-            environment=environment,
+            options={
+                option: value
+                for option, value in settings.options.items()
+                if option not in COMMON_OPTIONS
+            },
+            environment=self._settings.env.environment,
         )
-        return open_offered(kind, name=name, access=access)
+
+    def _open_litellm(
+        self, name: str, settings: ProviderSettings, access: ProviderAccess
+    ) -> Provider:
+        from cllm.providers.litellm import LitellmProvider
+
+        return LitellmProvider(
+            name=name,
+            api_base=access.api_base,
+            api_key=None if access.api_key is None else access.api_key.reveal(),
+            headers=_reveal_headers(settings),
+            timeouts=access.timeouts,
+            options=access.options,
+            secrets=[
+                value
+                for variable, value in access.environment.items()
+                if is_secret_name(variable) and len(value) >= MIN_SECRET_LENGTH
+            ],
+        )
 
     def _open_protocol(
         self, kind: str, name: str, settings: ProviderSettings, *, api_key: str | None
