@@ -121,7 +121,7 @@ def open_configured_store(url: str, settings: Settings) -> Store:
 
 
 def find_cache(env: Environment) -> Path:
-    """The user's cache folder."""
+    """Return the user's cache folder."""
     return find_cache_folder(env.environment, home=env.home)
 
 
@@ -172,7 +172,7 @@ class App:
         self._providers: dict[tuple[str, str], Provider] = {}
         self._keyless: dict[str, AnthropicProvider] = {}
         self.find_route = lru_cache(MAX_CACHED)(self._find_route)
-        self.window_for = lru_cache(MAX_CACHED)(self._window_for)
+        self.window_for = lru_cache(MAX_CACHED)(self._find_window)
         self._read_catalogue = lru_cache(MAX_CACHED)(self._factory.catalogue)
 
     @property
@@ -226,13 +226,15 @@ class App:
             ),
             clock=now,
             new_id=new_id,
-            price=self._price,
-            context_window=lambda route: self._context_window(route.provider.name, route.model),
+            price=self._find_price,
+            context_window=lambda route: self._find_context_window(
+                route.provider.name, route.model
+            ),
             run_commands=self.run_commands,
             retry=RetryRules(retries=self.settings.retries),
         )
 
-    def _price(self, route: "ModelRoute") -> "Price":
+    def _find_price(self, route: "ModelRoute") -> "Price":
         book = self.prices
 
         def price(usage: Usage) -> float | None:
@@ -241,7 +243,7 @@ class App:
 
         return price
 
-    def _context_window(self, provider: str, model: str) -> int | None:
+    def _find_context_window(self, provider: str, model: str) -> int | None:
         if provider == LOCAL:
             return self._factory.local_context_size()
         if self._factory.has_custom_address(provider):
@@ -255,7 +257,7 @@ class App:
         return ModelContext(
             model=model,
             provider=resolved.provider,
-            context_window=partial(self._context_window, resolved.provider, resolved.name),
+            context_window=partial(self._find_context_window, resolved.provider, resolved.name),
             now=now(),
         )
 
@@ -264,7 +266,7 @@ class App:
         """Whether a turn needs no summary before it starts."""
         return self.settings.window.strategy != "summarise"
 
-    def _window_for(self, model: str) -> "Strategy":
+    def _find_window(self, model: str) -> "Strategy":
         from cllm.window.strategies import (
             ByTokens,
             ByTurns,
@@ -435,7 +437,7 @@ class App:
             self._places.write(self._place, msgspec.json.encode(use))
 
     def list_used_stores(self) -> list[str]:
-        """The stores that the shell or chat used, without passwords."""
+        """Return the stores that the shell or chat used, without passwords."""
         stores: list[str] = []
         for data in self._places.read_all():
             with suppress(msgspec.MsgspecError):

@@ -63,7 +63,7 @@ class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
             return None
 
     def read_all(self) -> list[bytes]:
-        """The complete files, in any order."""
+        """Return the complete files, in any order."""
         contents: list[bytes] = []
         for path in self.folder.glob("*.json"):
             with contextlib.suppress(OSError):

@@ -71,7 +71,7 @@ def one_line(text: str, *, max_length: int | None = None) -> str:
 
 
 def message_line(text: str) -> str:
-    """A message on one line. Long words, such as an argument that it quotes, are shortened."""
+    """Return a message on one line, with long words shortened, such as a quoted argument."""
     line = _LONG_WORD.sub(lambda match: _cut_middle(match[0], MAX_WORD), one_line(text))
     return _cut_middle(line, MAX_MESSAGE)
 
@@ -84,7 +84,7 @@ def _cut_middle(text: str, limit: int) -> str:
 
 
 def error_line(text: str) -> str:
-    """An error on one line, with `Error: ` unless the text names its kind."""
+    """Return an error on one line, with `Error: ` unless the text names its kind."""
     line = message_line(text)
     return line if line.startswith(ERROR_PREFIXES) else f"Error: {line}"
 
@@ -111,7 +111,7 @@ def hidden_characters() -> Iterator[str]:
 
 
 def _escape_match(match: re.Match[str]) -> str:
-    """The character itself where a script or an emoji needs it, else its escape."""
+    """Return the character itself where a script or an emoji needs it, else its escape."""
     character, text, start = match[0], match.string, match.start()
     before = text[start - 1 : start] if start else ""
     if _JOINER.match(character):
@@ -239,7 +239,7 @@ def align_columns(
 
 
 def _choose_columns(widths: Sequence[int], columns: int, optional: Iterable[int]) -> list[int]:
-    """The indexes of the columns between which the last one has enough room."""
+    """Return the indexes of the columns between which the last one has enough room."""
     shown = list(range(len(widths)))
     for index in optional:
         first = min(widths[0], MAX_FIRST_CELLS)
@@ -255,7 +255,7 @@ def _pad_cell(cell: str, width: int) -> str:
 
 
 def count_cells(text: str) -> int:
-    """The columns of a text on a terminal."""
+    """Return the width of a text in columns of a terminal."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width  # noqa: PLC0415 - rarely needed

@@ -309,7 +309,7 @@ def _command_line(options: dict[str, Any]) -> CommandLine:
 
 
 def _expand_schema(text: str) -> str:
-    """The JSON schema of a short form; JSON is used as it is."""
+    """Return the JSON schema of a short form; JSON is used as it is."""
     if text.lstrip().startswith("{"):
         return text
     import msgspec

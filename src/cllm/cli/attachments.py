@@ -41,7 +41,7 @@ def read_attachments(files: Iterable[str]) -> tuple[AnyPart, ...]:
     total = 0
     for name in names:
         if "://" in name:
-            parts.append(_image_from_url(name))
+            parts.append(_build_url_image(name))
             continue
         data = _read(name)
         total += len(data)
@@ -50,12 +50,12 @@ def read_attachments(files: Iterable[str]) -> tuple[AnyPart, ...]:
                 f"The attachments are larger than {MAX_TOTAL // MEBIBYTE} MiB in total; "
                 "attach fewer or smaller files."
             )
-        parts.append(_part(name, data))
+        parts.append(_build_part(name, data))
     return tuple(parts)
 
 
-def _image_from_url(url: str) -> Image:
-    """An image that the provider fetches."""
+def _build_url_image(url: str) -> Image:
+    """Return an image that the provider fetches."""
     try:
         split = urlsplit(url if url.isprintable() and " " not in url else "")
     except ValueError:
@@ -114,7 +114,7 @@ def _read_standard_input() -> bytes:
     return data
 
 
-def _part(name: str, data: bytes) -> AnyPart:
+def _build_part(name: str, data: bytes) -> AnyPart:
     media_type = detect_media_type(data)
     if media_type is None:
         try:
@@ -124,35 +124,35 @@ def _part(name: str, data: bytes) -> AnyPart:
         if "\0" in text:
             raise UsageError(f"Cannot attach {_display_name(name)}: attach {ACCEPTED}.")
         ending = "" if text.endswith("\n") else "\n"
-        return Text(text=f"--- File: {_base_name(name)} ---\n{text}{ending}--- End File ---")
+        return Text(text=f"--- File: {_get_base_name(name)} ---\n{text}{ending}--- End File ---")
     encoded = base64.b64encode(data).decode("ascii")
     if media_type == "application/pdf":
-        return Document(media_type=media_type, data=encoded, name=_base_name(name))
+        return Document(media_type=media_type, data=encoded, name=_get_base_name(name))
     return Image(media_type=media_type, data=encoded)
 
 
 def detect_media_type(data: bytes) -> str | None:
-    """The media type by the first bytes; None if the data may be text."""
+    """Return the media type by the first bytes; None if the data may be text."""
     if data.startswith(b"RIFF") and data[WEBP] == b"WEBP":
         return "image/webp"
     return next((kind for magic, kind in MAGIC.items() if data.startswith(magic)), None)
 
 
-def _base_name(name: str) -> str:
+def _get_base_name(name: str) -> str:
     if name == STANDARD_INPUT:
         return "standard input"
-    return _printable(os.path.basename(name))  # noqa: PTH119 - keep the bytes
+    return _replace_unprintable(os.path.basename(name))  # noqa: PTH119 - keep the bytes
 
 
 def _display_name(name: str) -> str:
-    """The name for an error."""
+    """Return the name of an input for an error message."""
     if name == STANDARD_INPUT:
         return "standard input"
-    plain = _printable(name)
+    plain = _replace_unprintable(name)
     return f"'{plain if len(plain) <= MAX_NAME else plain[: MAX_NAME - 1] + '…'}'"
 
 
-def _printable(name: str) -> str:
-    """A file name can be any bytes."""
+def _replace_unprintable(name: str) -> str:
+    """Replace what cannot be printed: a file name can be any bytes."""
     text = os.fsencode(name).decode("utf-8", "replace")
     return "".join(character if character.isprintable() else " " for character in text)

@@ -93,7 +93,7 @@ def command(ref: str | None, **options: Any) -> int:
     if options["model"] == "":
         raise OptionError("-m needs the name of a model, such as openai/gpt-4o.")
     settings = _load_settings(options)
-    chat_options = _chat_options(options, settings)
+    chat_options = _build_chat_options(options, settings)
     return _run_chat(settings, chat_options, ref, continues=options["continues"])
 
 
@@ -150,7 +150,7 @@ def _add_variables(layered: LayeredSettings, environment: Mapping[str, str]) -> 
     )
 
 
-def _chat_options(options: dict[str, Any], settings: "Settings") -> "ChatOptions":
+def _build_chat_options(options: dict[str, Any], settings: "Settings") -> "ChatOptions":
     from cllm.repl.chat import ChatOptions
     from cllm.window.strategies import ByTurns
 
@@ -258,7 +258,7 @@ def _open_tools(app: "App", screen: "Screen") -> "ToolBox | None":
 
 
 def _open_reader(chat: "Chat", *, is_interactive: bool) -> "InputReader":
-    """A reader with line editing if the terminal supports it."""
+    """Return a reader with line editing if the terminal supports it."""
     from cllm.repl.loop import LineReader
     from cllm.repl.screen import MIN_COLUMNS
 

@@ -74,7 +74,7 @@ def check_arguments(arguments: Sequence[str]) -> None:
 
 
 def unknown_sub_command(group: str, names: Iterable[str], arguments: Sequence[str]) -> OptionError:
-    """The error for a sub-command that does not exist, with the one that is probably meant."""
+    """Return the error for a sub-command that does not exist, with the most similar one."""
     word, *rest = arguments
     known = sorted(names)
     synonyms = [name for name in SYNONYMS.get(word, ()) if name in known]
@@ -99,7 +99,7 @@ def _build_message(words: Sequence[str], command: str) -> str:
 
 
 def _complete_command(name: str, arguments: Sequence[str]) -> str:
-    """The command line of a word, with the arguments if it accepts any."""
+    """Return the command line of a word, with the arguments if it accepts any."""
     if name == HELP_WORD and arguments and arguments[0] in COMMANDS:
         return f"cllm {join(arguments)} --help"
     command = list_command_words()[name]

@@ -143,7 +143,7 @@ def complete_commands(
 
 
 def _completion_items(items: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
-    """The items that start with `incomplete`, except names with hidden characters."""
+    """Return the items that start with `incomplete`, except names with hidden characters."""
     return [
         CompletionItem(name, help=description or None)
         for name, description in items

@@ -25,7 +25,7 @@ TOO_LONG = (
 
 
 def terminal_confirm() -> Callable[[str, str], Awaitable[bool]] | None:
-    """A function that asks the user to confirm a command; None without a terminal."""
+    """Return a function that asks the user to confirm a command; None without a terminal."""
     try:
         os.close(os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY))
     except OSError:
@@ -60,7 +60,7 @@ def confirm_change(question: str, *, yes: bool) -> bool:
 
 
 def confirmation_question(command: str, reason: str) -> str:
-    """The question, in which hidden characters of the model's text are visible."""
+    """Return the question, in which hidden characters of the model's text are visible."""
     visible = LINE_FEED.join(map(make_visible, command.strip().split("\n")))
     lines = ["The model requests this command:", f"  {visible}"]
     if reason.strip():

@@ -82,7 +82,7 @@ def command() -> None:
 def upgrade(store: str | None, save_system_prompts: Path | None, *, yes: bool) -> None:
     from cllm.stores.sql import migrate
 
-    database = _database(store)
+    database = _open_database(store)
     prompts = database.run(migrate.list_stored_prompts, create=True)
     if prompts:
         _confirm_deletion(prompts, save_system_prompts, yes=yes)
@@ -102,7 +102,7 @@ def upgrade(store: str | None, save_system_prompts: Path | None, *, yes: bool) -
 def downgrade(revision: str, store: str | None) -> None:
     from cllm.stores.sql import migrate
 
-    database = _database(store)
+    database = _open_database(store)
     database.run(lambda bind: migrate.downgrade(bind, revision))
     output.print_line(f"The database is at revision {revision}.")
 
@@ -116,7 +116,7 @@ def downgrade(revision: str, store: str | None) -> None:
 def current(store: str | None) -> None:
     from cllm.stores.sql import HEAD, migrate
 
-    revision = _database(store).run(migrate.current_revision)
+    revision = _open_database(store).run(migrate.current_revision)
     state = "has no revision" if revision is None else f"is at revision {revision}"
     output.print_line(f"The database {state}; the newest revision is {HEAD}.")
 
@@ -130,7 +130,7 @@ def current(store: str | None) -> None:
 def check(store: str | None) -> int:
     from cllm.stores.sql import HEAD, migrate
 
-    database = _database(store)
+    database = _open_database(store)
     differences = database.run(
         lambda bind: migrate.find_differences(bind, upgrade_command=_upgrade_command(store))
     )
@@ -157,7 +157,7 @@ def adopt(store: str | None) -> None:
     from cllm.stores.sql import migrate
 
     upgrade_command = _upgrade_command(store)
-    adopted = _database(store).run(
+    adopted = _open_database(store).run(
         lambda bind: migrate.adopt(bind, upgrade_command=upgrade_command)
     )
     output.print_line(
@@ -173,7 +173,7 @@ def _upgrade_command(store: str | None) -> str:
     return f"cllm db upgrade{option}"
 
 
-def _database(store: str | None) -> "Database":
+def _open_database(store: str | None) -> "Database":
     from cllm.stores.sql.database import Database
 
     if store is None:

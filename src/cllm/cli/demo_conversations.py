@@ -317,17 +317,17 @@ def _build_messages(demo: DemoTurn, dialect: Dialect, turn_id: str) -> Iterator[
     for number, step in enumerate(demo.steps):
         call_id = f"call_{turn_id[:8]}{number}"
         if dialect == "anthropic":
-            yield from _anthropic_round(step, call_id, thinking)
+            yield from _build_anthropic_round(step, call_id, thinking)
         else:
-            yield from _openai_round(step, call_id, thinking)
+            yield from _build_openai_round(step, call_id, thinking)
         thinking = ""
     if not demo.reply:
         return
     if dialect == "anthropic":
-        content = [*_thinking_block(thinking), {"type": "text", "text": demo.reply}]
+        content = [*_build_thinking_blocks(thinking), {"type": "text", "text": demo.reply}]
         yield _encode("assistant", {"content": content}, dialect)
     else:
-        yield _encode("assistant", {"content": demo.reply, **_reasoning(thinking)}, dialect)
+        yield _encode("assistant", {"content": demo.reply, **_build_reasoning(thinking)}, dialect)
 
 
 def _build_user_message(demo: DemoTurn) -> Message:
@@ -345,32 +345,32 @@ def describe_day(day: int) -> str:
     return f"Day {day}: {weather}; {event}. Supplies for {max(1, 90 - day)} days."
 
 
-def _anthropic_round(step: DemoStep, call_id: str, thinking: str) -> Iterator[Message]:
+def _build_anthropic_round(step: DemoStep, call_id: str, thinking: str) -> Iterator[Message]:
     call = {"type": "tool_use", "id": call_id, "name": step.call, "input": step.input}
-    content = [*_thinking_block(thinking), call]
+    content = [*_build_thinking_blocks(thinking), call]
     yield _encode("assistant", {"content": content}, "anthropic")
     result = {"type": "tool_result", "tool_use_id": call_id, "content": step.output}
     yield _encode("user", {"content": [result]}, "anthropic")
 
 
-def _openai_round(step: DemoStep, call_id: str, thinking: str) -> Iterator[Message]:
+def _build_openai_round(step: DemoStep, call_id: str, thinking: str) -> Iterator[Message]:
     arguments = msgspec.json.encode(step.input).decode()
     call = {
         "id": call_id,
         "type": "function",
         "function": {"name": step.call, "arguments": arguments},
     }
-    fields = {"content": None, "tool_calls": [call], **_reasoning(thinking)}
+    fields = {"content": None, "tool_calls": [call], **_build_reasoning(thinking)}
     yield _encode("assistant", fields, "openai")
     yield _encode("tool", {"tool_call_id": call_id, "content": step.output}, "openai")
 
 
-def _thinking_block(thinking: str) -> list[dict[str, str]]:
+def _build_thinking_blocks(thinking: str) -> list[dict[str, str]]:
     block = {"type": "thinking", "thinking": thinking, "signature": "demo"}
     return [block] if thinking else []
 
 
-def _reasoning(thinking: str) -> dict[str, str]:
+def _build_reasoning(thinking: str) -> dict[str, str]:
     return {"reasoning_content": thinking} if thinking else {}
 
 

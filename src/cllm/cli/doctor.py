@@ -43,7 +43,7 @@ EXIT_PROBLEM = 1
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def command(*, fix: bool, as_json: bool) -> int:
     findings: list[Finding] = []
-    for finding in _findings(fix=fix):
+    for finding in _list_findings(fix=fix):
         findings.append(finding)
         if not as_json:
             level = "fixed" if finding.fixed else finding.level
@@ -55,7 +55,7 @@ def command(*, fix: bool, as_json: bool) -> int:
     return 0 if is_ok else EXIT_PROBLEM
 
 
-def _findings(*, fix: bool) -> Iterator[Finding]:
+def _list_findings(*, fix: bool) -> Iterator[Finding]:
     yield from check_machine()
     findings, settings = check_settings(current_environment(), CommandLine(), fix=fix)
     yield from findings

@@ -47,12 +47,14 @@ def write_help(command: click.Command, ctx: click.Context, formatter: click.Help
     """Write the help of a command that has a name."""
     command.format_usage(ctx, formatter)
     _write_description(command, formatter)
-    options = [(option_names(option, ctx), option.help or "") for option in _options(command, ctx)]
+    options = [
+        (option_names(option, ctx), option.help or "") for option in _list_options(command, ctx)
+    ]
     with formatter.section("Options"):
         formatter.write_dl(options)
     if isinstance(command, click.Group):
         with formatter.section("Commands"):
-            formatter.write_dl(list(_subcommands(command, ctx)))
+            formatter.write_dl(list(_list_subcommands(command, ctx)))
     with formatter.section("Examples"):
         for example in command_examples(command):
             formatter.write(f"{INDENT}{example}\n")
@@ -68,7 +70,7 @@ def write_main_help(
     width = max(map(len, COMMANDS))
     for name, description in command_rows():
         _write_row(formatter, name, description, width)
-    options = {flag: option for option in _options(command, ctx) for flag in option.opts}
+    options = {flag: option for option in _list_options(command, ctx) for flag in option.opts}
     for title, flags in SECTIONS.items():
         formatter.write(f"\n{title}:\n")
         for flag in flags:
@@ -85,7 +87,7 @@ def command_examples(command: click.Command) -> Sequence[str]:
 
 
 def command_rows() -> Iterator[tuple[str, str]]:
-    """The name and description of every command."""
+    """Yield the name and description of every command."""
     short_names = {name: alias for alias, name in ALIASES.items()}
     for name, (_, description) in COMMANDS.items():
         if name != ASK:
@@ -94,7 +96,7 @@ def command_rows() -> Iterator[tuple[str, str]]:
 
 
 def option_names(option: click.Option, ctx: click.Context) -> str:
-    """The names of an option and its value, such as `-m, --model MODEL`."""
+    """Return the names of an option and its value, such as `-m, --model MODEL`."""
     names = ", ".join(option.opts)
     if option.secondary_opts:
         return f"{names} / {', '.join(option.secondary_opts)}"
@@ -104,12 +106,12 @@ def option_names(option: click.Option, ctx: click.Context) -> str:
     return f"{names} {metavar}"
 
 
-def _options(command: click.Command, ctx: click.Context) -> list[click.Option]:
+def _list_options(command: click.Command, ctx: click.Context) -> list[click.Option]:
     return [param for param in command.get_params(ctx) if isinstance(param, click.Option)]
 
 
-def _subcommands(group: click.Group, ctx: click.Context) -> Iterator[tuple[str, str]]:
-    """The name and description of every command of a group, with its alias."""
+def _list_subcommands(group: click.Group, ctx: click.Context) -> Iterator[tuple[str, str]]:
+    """Yield the name and description of every command of a group; a name with its alias."""
     names = group.list_commands(ctx)
     aliases = {resolve_alias(alias, names): alias for alias in SUB_COMMAND_ALIASES}
     for name in names:

@@ -86,12 +86,12 @@ def command(**options: Any) -> None:
         return
     env = current_environment()
     text = _build_text(options)
-    folders = _folders(options, env)
+    folders = _list_folders(options, env)
     local = local_folder(env)
     if local in folders and local.is_symlink():
         raise UsageError(f"{local} is a symbolic link; pass its target with --cllm-path.")
     for folder in [folder for folder in folders if _needs_file(folder, options)]:
-        path = folder / _file_name(options)
+        path = folder / _choose_file_name(options)
         make_folder(folder, advice=CHECK_FOLDER)
         if path.exists():
             path.replace(_backup_path(path))
@@ -117,7 +117,7 @@ def _build_text(options: dict[str, Any]) -> str:
     return text
 
 
-def _file_name(options: dict[str, Any]) -> str:
+def _choose_file_name(options: dict[str, Any]) -> str:
     name = options["name"]
     if name is None:
         return FILE_NAME
@@ -126,7 +126,7 @@ def _file_name(options: dict[str, Any]) -> str:
     return f"{name}.{FILE_NAME}"
 
 
-def _folders(options: dict[str, Any], env: Environment) -> list[Path]:
+def _list_folders(options: dict[str, Any], env: Environment) -> list[Path]:
     if options["cllm_path"] is not None:
         if options["is_global"] or options["is_local"]:
             raise OptionError("Use --cllm-path without --global and --local.")
@@ -145,7 +145,7 @@ def _folders(options: dict[str, Any], env: Environment) -> list[Path]:
 
 def _needs_file(folder: Path, options: dict[str, Any]) -> bool:
     """An existing file is not replaced if --history is the only option."""
-    path = folder / _file_name(options)
+    path = folder / _choose_file_name(options)
     if options["force"] or not (path.exists() or path.is_symlink()):
         return True
     if options["history"] and all(options[name] is None for name in CONTENT):

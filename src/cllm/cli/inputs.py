@@ -52,7 +52,7 @@ SUB_COMMAND_ALIASES = {"ls": ("list",), "rm": ("delete", "remove")}
 
 
 def resolve_alias(name: str, commands: Iterable[str]) -> str:
-    """The command of this name or alias; the name itself if there is none."""
+    """Return the command of this name or alias; the name itself if there is none."""
     known = set(commands)
     return next((one for one in SUB_COMMAND_ALIASES.get(name, ()) if one in known), name)
 
@@ -118,7 +118,7 @@ class LazyGroup(HelpGroup):
         return super().parse_args(ctx, moved)
 
     def _find_name(self, args: Sequence[str]) -> int | None:
-        """The index of the command's name: the first one that is not the value of an option."""
+        """Return the index of the command's name: the first word that is no option or its value."""
         with_value = {
             name
             for option in self.params
@@ -171,7 +171,7 @@ def piped_input() -> BinaryIO | None:
 
 
 def read_piped_text() -> str | None:
-    """The text of standard input; None if it is a terminal."""
+    """Return the text of standard input; None if it is a terminal."""
     from cllm.cli import output
     from cllm.terminal import decode_input
 
@@ -195,7 +195,7 @@ def read_piped_text() -> str | None:
 
 
 def command_line(options: Mapping[str, Any], values: Mapping[str, Any], **more: Any) -> CommandLine:
-    """The settings of the command line, which override all files."""
+    """Return the settings of the command line, which override all files."""
     return CommandLine(
         values={name: value for name, value in values.items() if value is not None},
         system=read_system_option(options.get("system"), options.get("system_file")),

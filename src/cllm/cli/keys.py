@@ -87,7 +87,7 @@ def _describe_place(place: str) -> str:
 def _check_provider(name: str) -> None:
     if name == LOCAL:
         raise OptionError("Local models need no key.")
-    configured = _configured_providers()
+    configured = _list_configured_providers()
     if name in BUILTIN_PROVIDERS or name in configured or is_offered(name):
         return
     known = sorted({*BUILTIN_PROVIDERS, *configured})
@@ -98,8 +98,8 @@ def _check_provider(name: str) -> None:
     raise OptionError(f"Unknown provider '{name}': {advice}")
 
 
-def _configured_providers() -> set[str]:
-    """The names under `providers` in the Cllmfiles; a name alone needs no trust."""
+def _list_configured_providers() -> set[str]:
+    """Return the names under `providers` in the Cllmfiles; a name alone needs no trust."""
     files = read_files(current_environment(), CommandLine())
     rows = [file.content.get("providers") for file in files]
     return {str(name) for row in rows if isinstance(row, dict) for name in row}

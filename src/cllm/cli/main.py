@@ -71,7 +71,7 @@ OTHER_WORDS = {
 
 
 def list_command_words() -> dict[str, str]:
-    """The names of commands and sub-commands, each with a command line."""
+    """Return the names of commands and sub-commands, each with a command line."""
     words = {name: f"cllm {name}" for name in COMMANDS if name != ASK}
     for name, inner in SUB_COMMANDS.items():
         for word in inner:

@@ -90,7 +90,7 @@ def pull(model: str, sha256: str | None) -> None:
         raise MissingExtraError(feature="A local model", extra="local")
     env = current_environment()
     target = fetch.parse_target(model, env.environment)
-    fetcher = fetch.Fetcher(paths=_paths(), environ=env.environment, report=Progress())
+    fetcher = fetch.Fetcher(paths=_find_paths(), environ=env.environment, report=Progress())
     match target:
         case KnownModel():
             fetched = fetch.fetch_known_model(target, fetcher, sha256=sha256 or target.sha256)
@@ -133,7 +133,11 @@ def print_models(
     settings = load_trusted_settings(current_environment(), line)
     problems: list[str] = []
     listing = ModelListing(
-        settings, _paths(), now=datetime.now(UTC), report=problems.append, is_refresh=is_refresh
+        settings,
+        _find_paths(),
+        now=datetime.now(UTC),
+        report=problems.append,
+        is_refresh=is_refresh,
     )
     rows = listing.list_rows(provider=provider, is_complete=is_complete)
     if not rows and not problems:
@@ -253,9 +257,9 @@ def _find_cllmfile(env: Environment, line: CommandLine, *, is_local: bool) -> Pa
 @command.command(name="remove", help=REMOVE_HELP, examples=(f"cllm models remove {DEFAULT_MODEL}",))
 @click.argument("name")
 def remove_command(name: str) -> None:
-    output.print_line(f"Removed {remove_model(name.removeprefix('local/'), _paths())}")
+    output.print_line(f"Removed {remove_model(name.removeprefix('local/'), _find_paths())}")
 
 
-def _paths() -> CachePaths:
+def _find_paths() -> CachePaths:
     env = current_environment()
     return cache_paths(env.environment, home=env.home)

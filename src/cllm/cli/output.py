@@ -50,7 +50,7 @@ def is_on_terminal() -> bool:
 
 
 def terminal_columns() -> int | None:
-    """The width of the terminal; None if standard output is not a terminal."""
+    """Return the width of the terminal; None if standard output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

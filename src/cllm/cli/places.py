@@ -42,7 +42,7 @@ async def read_place(app: App, url: str, read: Callable[[Store], Awaitable[Page]
 
 
 def list_places(app: App) -> list[str]:
-    """The URLs of the known stores, each once."""
+    """Return the URLs of the known stores, each once."""
     env = app.settings.env
     folders = [env.directory, *env.directory.parents]
     found = [
@@ -59,7 +59,7 @@ def list_places(app: App) -> list[str]:
 
 
 def _find_stores(folder: Path) -> Iterator[str]:
-    """The stores in a folder; a link can lead anywhere and is not followed."""
+    """Yield the stores in a folder; a link can lead anywhere and is not followed."""
     with suppress(OSError):
         files, database = folder / CONVERSATIONS, folder / DATABASE
         if files.is_dir() and not files.is_symlink():

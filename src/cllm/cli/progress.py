@@ -54,8 +54,8 @@ class Progress:
         self._total = event.total
         self._started_at = self._clock()
         self._start_bytes = event.done
-        size = "" if event.total is None else f", {_megabytes(event.total)}"
-        resumed = f", resuming at {_megabytes(event.done)}" if event.done else ""
+        size = "" if event.total is None else f", {_format_megabytes(event.total)}"
+        resumed = f", resuming at {_format_megabytes(event.done)}" if event.done else ""
         output.note(f"Downloading {event.name}{size}{resumed}; needed only once.")
 
     def _advance(self, done: int) -> None:
@@ -64,11 +64,11 @@ class Progress:
             return
         self._drawn_at = now
         width = shutil.get_terminal_size().columns - 1
-        draw_line(sys.stderr, self._line(done, now)[:width])
+        draw_line(sys.stderr, self._format_line(done, now)[:width])
 
-    def _line(self, done: int, now: float) -> str:
+    def _format_line(self, done: int, now: float) -> str:
         speed = (done - self._start_bytes) / max(now - self._started_at, 0.001)
-        rate = f"{_megabytes(done)}  {speed / MEGABYTE:.1f} MB/s"
+        rate = f"{_format_megabytes(done)}  {speed / MEGABYTE:.1f} MB/s"
         if not self._total:
             return rate
         filled = min(WIDTH * done // self._total, WIDTH)
@@ -81,7 +81,7 @@ class Progress:
             draw_line(sys.stderr, "")
 
 
-def _megabytes(size: int) -> str:
+def _format_megabytes(size: int) -> str:
     return f"{size / MEGABYTE:.0f} MB"
 
 

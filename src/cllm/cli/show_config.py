@@ -34,19 +34,19 @@ def show_config(env: Environment, line: CommandLine) -> None:
     secrets = settings.secrets()
     model, described_model = _describe_model(layered, settings)
     for heading, lines in (
-        ("Files, lowest priority first", _file_lines(layered, env, line)),
-        ("Paths", _path_lines(settings)),
-        ("Settings", _setting_lines(layered, described_model)),
-        ("Variables", _variable_lines(settings)),
-        ("API keys", _key_lines(layered, settings, model)),
-        ("System prompt", _prompt_lines(settings)),
+        ("Files, lowest priority first", _format_files(layered, env, line)),
+        ("Paths", _format_paths(settings)),
+        ("Settings", _format_settings(layered, described_model)),
+        ("Variables", _format_variables(settings)),
+        ("API keys", _format_keys(layered, settings, model)),
+        ("System prompt", _format_prompt(settings)),
     ):
         output.print_line(f"{heading}:")
         for text in lines:
             output.print_visibly(f"  {redact_secrets(text, secrets)}")
 
 
-def _file_lines(layered: LayeredSettings, env: Environment, line: CommandLine) -> Iterator[str]:
+def _format_files(layered: LayeredSettings, env: Environment, line: CommandLine) -> Iterator[str]:
     if layered.files:
         yield from (str(file.path) for file in layered.files)
         return
@@ -54,7 +54,7 @@ def _file_lines(layered: LayeredSettings, env: Environment, line: CommandLine) -
     yield f"none (searched {searched})"
 
 
-def _path_lines(settings: Settings) -> Iterator[str]:
+def _format_paths(settings: Settings) -> Iterator[str]:
     yield f"cllm folder: {settings.files_folder}"
     yield f"store: {redact_password(settings.store)}"
     other = other_store(settings)
@@ -65,27 +65,27 @@ def _path_lines(settings: Settings) -> Iterator[str]:
 def _describe_model(layered: LayeredSettings, settings: Settings) -> tuple[str, str]:
     """Return the model, and the model with its source or the reason of the choice."""
     if settings.model is not None:
-        return settings.model, f"{settings.model}{_source_text(layered, 'model')}"
+        return settings.model, f"{settings.model}{_format_source(layered, 'model')}"
     choice = choose_model(settings)
     return choice.model, f"{choice.model} (default, because {choice.reason})"
 
 
-def _setting_lines(layered: LayeredSettings, model: str) -> Iterator[str]:
+def _format_settings(layered: LayeredSettings, model: str) -> Iterator[str]:
     yield f"model: {model}"
     for key, value in sorted(layered.values.items()):
         if key not in ("model", "variables", "default_system_message"):
-            yield from _value_lines(key, value, layered)
+            yield from _format_value(key, value, layered)
 
 
-def _value_lines(name: str, value: Any, layered: LayeredSettings) -> Iterator[str]:
-    """One line; for a mapping whose entries have different sources, one line per entry."""
+def _format_value(name: str, value: Any, layered: LayeredSettings) -> Iterator[str]:
+    """Yield one line, or one per entry of a mapping whose entries have different sources."""
     if isinstance(value, dict) and name not in layered.sources and value:
         for key, inner in value.items():
-            yield from _value_lines(f"{name}.{key}", inner, layered)
+            yield from _format_value(f"{name}.{key}", inner, layered)
         return
     parts = name.split(".")
     visible_value = "***" if "extra_headers" in parts[:-1] else mask_secrets(parts[-1], value)
-    yield f"{name}: {_shorten(visible_value)}{_source_text(layered, name)}"
+    yield f"{name}: {_shorten(visible_value)}{_format_source(layered, name)}"
 
 
 def _shorten(value: Any) -> str:
@@ -94,12 +94,12 @@ def _shorten(value: Any) -> str:
     return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
 
 
-def _source_text(layered: LayeredSettings, name: str) -> str:
+def _format_source(layered: LayeredSettings, name: str) -> str:
     source = layered.source_of(name)
     return " (default)" if source is None else f" ({source})"
 
 
-def _variable_lines(settings: Settings) -> Iterator[str]:
+def _format_variables(settings: Settings) -> Iterator[str]:
     if not settings.variables.by_name:
         yield "none"
     for name, variable in sorted(settings.variables.by_name.items()):
@@ -110,14 +110,14 @@ def _variable_lines(settings: Settings) -> Iterator[str]:
         yield f"{name}: {value} ({variable.source})"
 
 
-def _prompt_lines(settings: Settings) -> Iterator[str]:
+def _format_prompt(settings: Settings) -> Iterator[str]:
     prompt = settings.system
     has_prompt = prompt.message is not None and prompt.text is not None
     yield f"{_shorten(prompt.text)} ({prompt.source})" if has_prompt else "none"
 
 
-def _key_lines(layered: LayeredSettings, settings: Settings, model: str) -> Iterator[str]:
-    """The source of the key of each provider that is configured, used or has a saved key."""
+def _format_keys(layered: LayeredSettings, settings: Settings, model: str) -> Iterator[str]:
+    """Yield the source of the key of each provider that is configured, used or has a saved key."""
     factory = ProviderFactory(settings, model=lambda: model, report=None, single_turn=True)
     names = {*settings.providers}
     names.update(saved.provider for saved in SavedKeys(user_folder(settings.env)).list_keys())
@@ -139,5 +139,5 @@ def _describe_key(layered: LayeredSettings, factory: ProviderFactory, name: str)
         return "not set"
     if source == SETTINGS_KEY:
         key = f"providers.{name}.{SETTINGS_KEY}"
-        return f"set{_source_text(layered, key if layered.source_of(key) else SETTINGS_KEY)}"
+        return f"set{_format_source(layered, key if layered.source_of(key) else SETTINGS_KEY)}"
     return f"set ({source})"

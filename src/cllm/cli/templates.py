@@ -113,7 +113,7 @@ def edit(name: str, *, local: bool) -> None:
     if pipe is not None:
         _replace(path, pipe.read(MAX_BYTES + 1), is_own=not local)
     else:
-        _open_editor(path, _first_content(name, path), is_own=not local)
+        _open_editor(path, _build_first_content(name, path), is_own=not local)
     output.note(f"Saved {path}. Use it with: cllm -T {name}")
 
 
@@ -123,7 +123,7 @@ def _read_text(path: Path) -> str:
 
 
 def _describe(template: TemplateFile) -> str:
-    """The first comment of the file, else the first line of its prompt."""
+    """Return the first comment of the file, else the first line of its prompt."""
     try:
         content = template.read()
         text = _read_text(template.path)
@@ -136,8 +136,8 @@ def _describe(template: TemplateFile) -> str:
     return str(prompt or "").strip().partition("\n")[0]
 
 
-def _first_content(name: str, path: Path) -> bytes:
-    """The content of an edited template: its file, the one of another folder, or an example."""
+def _build_first_content(name: str, path: Path) -> bytes:
+    """Return the initial content of a template: its file, one of another folder, or an example."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

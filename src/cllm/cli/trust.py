@@ -47,13 +47,13 @@ def command(file: Path | None) -> None:
     ledger = TrustLedger(user_folder(env))
     for cllmfile in existing:
         ledger.trust(cllmfile)
-        parts = _part_lines(cllmfile)
+        parts = _format_part(cllmfile)
         result = "trusted until one of these values changes:" if parts else NOTHING_TO_TRUST
         for text in (f"{cllmfile.path}: {result}", *parts):
             output.print_visibly(text)
 
 
-def _part_lines(file: Cllmfile) -> list[str]:
+def _format_part(file: Cllmfile) -> list[str]:
     return [
         f"  {key}: {mask_secrets(key, value)}" for key, value in settings_to_trust(file).items()
     ]
@@ -108,7 +108,7 @@ def _confirm_trust(env: Environment, line: CommandLine, error: UntrustedFileErro
     file = next((one for one in read_files(env, line) if str(one.path) == error.path), None)
     if file is None:
         return False
-    shown = [f"{file.path} may come from somebody else and sets:", *_part_lines(file)]
+    shown = [f"{file.path} may come from somebody else and sets:", *_format_part(file)]
     question = "\n".join([*map(make_visible, shown), "Trust these settings? [y/N] "])
     # The user cannot check settings that scrolled away. The error says how to trust the file.
     if not fits_on_screen(question) or not ask_on_terminal(question):

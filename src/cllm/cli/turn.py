@@ -231,7 +231,7 @@ def _open_tools(app: App, options: AskOptions) -> ToolBox | None:
 
 
 def _resolve_ref(app: App, options: AskOptions) -> str | None:
-    """The conversation of the turn. `--raw` saves nothing, so it creates none."""
+    """Return the conversation of the turn. `--raw` saves nothing, so it creates none."""
     if options.automatic:
         return None if app.settings.raw else new_conversation_id(now(), new_id())
     if app.settings.raw and not options.read_only and options.ref is not None:

@@ -109,14 +109,14 @@ class _Parser:
     def pipelines(self) -> Iterator[ParsedPipeline]:
         condition: Condition = "always"
         while True:
-            commands, operator = self._pipeline()
+            commands, operator = self._parse_pipeline()
             yield ParsedPipeline(commands=commands, condition=condition)
             condition = CONDITIONS.get(operator, "always")
             self._skip("\n \t")
             if self._at == len(self._line) and operator in ("", ";", "\n"):
                 return
 
-    def _pipeline(self) -> tuple[tuple[SimpleCommand, ...], str]:
+    def _parse_pipeline(self) -> tuple[tuple[SimpleCommand, ...], str]:
         commands = []
         while True:
             commands.append(self._command())
@@ -144,12 +144,12 @@ class _Parser:
             elif self._at == len(self._line) or OPERATORS.match(self._line, self._at):
                 break
             else:
-                words.append(self._word(is_first=not words))
+                words.append(self._parse_word(is_first=not words))
         if not words:
             _unsupported("an operator without a command")
         return SimpleCommand(words=tuple(words), stdout=stdout, stderr=stderr)
 
-    def _word(self, *, is_first: bool) -> Word:
+    def _parse_word(self, *, is_first: bool) -> Word:
         start = self._at
         if self._line[start] in "#~":
             _unsupported("a comment" if self._line[start] == "#" else "a home directory (`~`)")
@@ -159,7 +159,7 @@ class _Parser:
         pattern: list[str] = []
         is_pattern = False
         while self._at < len(self._line) and not self._is_end():
-            piece, is_quoted = self._piece()
+            piece, is_quoted = self._parse_piece()
             text.append(piece)
             pattern.append(glob.escape(piece) if is_quoted else piece)
             is_pattern = is_pattern or (not is_quoted and not WILDCARDS.isdisjoint(piece))
@@ -168,15 +168,15 @@ class _Parser:
     def _is_end(self) -> bool:
         return self._line[self._at] in " \t" or bool(OPERATORS.match(self._line, self._at))
 
-    def _piece(self) -> tuple[str, bool]:
-        """The next part of a word, and whether it was quoted."""
+    def _parse_piece(self) -> tuple[str, bool]:
+        """Return the next part of a word, and whether it was quoted."""
         character = self._line[self._at]
         if character == "'":
-            return self._single_quoted(), True
+            return self._parse_single_quoted(), True
         if character == '"':
-            return self._double_quoted(), True
+            return self._parse_double_quoted(), True
         if character == "\\":
-            return self._escaped(), True
+            return self._parse_escaped(), True
         if character == "{" and (braces := BRACES.match(self._line, self._at)):
             self._at = braces.end()
             return braces.group(), False
@@ -188,7 +188,7 @@ class _Parser:
         self._at += 1
         return character, False
 
-    def _single_quoted(self) -> str:
+    def _parse_single_quoted(self) -> str:
         end = self._line.find("'", self._at + 1)
         if end < 0:
             _unsupported("an unclosed quote")
@@ -198,7 +198,7 @@ class _Parser:
         self._at = end + 1
         return text
 
-    def _double_quoted(self) -> str:
+    def _parse_double_quoted(self) -> str:
         text: list[str] = []
         self._at += 1
         while self._at < len(self._line):
@@ -216,7 +216,7 @@ class _Parser:
             self._at += 1
         return _unsupported("an unclosed quote")
 
-    def _escaped(self) -> str:
+    def _parse_escaped(self) -> str:
         following = self._line[self._at + 1 : self._at + 2]
         if following in ("", "\r", "\0"):
             _unsupported("a backslash at its end")

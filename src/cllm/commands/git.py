@@ -169,7 +169,7 @@ def _check_git_path(arguments: Arguments, path: Argument) -> None:
 
 
 def _git_revision(arguments: Arguments, operand: Argument) -> str:
-    """A revision or range of commits: a tree or a blob would show hidden files."""
+    """Return a revision or range of commits: a tree or a blob would show hidden files."""
     if not arguments.is_restricted or operand.index in arguments.literal:
         return operand.text
     if ":" in operand.text:

@@ -43,7 +43,7 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def option_table(specification: str) -> dict[str, Value]:
-    """The options of a specification such as `-n= --lines= -f=path --color=? -q -#`.
+    """Return the options of a specification such as `-n= --lines= -f=path --color=? -q -#`.
 
     `=` takes a value, `=path` a path, `=?` an attached value or none, `=!` an attached value,
     `=word` a value in a separate word. `-#` is a number.
@@ -89,9 +89,9 @@ class ParsedOptions:
                 self._take_operands(self._at + 1, len(words))
                 break
             if word.startswith("--"):
-                self._long(word)
+                self._read_long(word)
             elif word.startswith("-") and word != "-":
-                self._short(word)
+                self._read_short(word)
             else:
                 self._take_operands(self._at, self._at + 1)
             self._at += 1
@@ -99,7 +99,7 @@ class ParsedOptions:
     def _take_operands(self, start: int, end: int) -> None:
         self.operands += [Argument(text=self._words[n], index=n) for n in range(start, end)]
 
-    def _long(self, word: str) -> None:
+    def _read_long(self, word: str) -> None:
         name, has_value, value = word.partition("=")
         kind = self._table.get(name)
         if kind is None or (kind == "none" and has_value) or (kind == "attached" and not has_value):
@@ -112,7 +112,7 @@ class ParsedOptions:
         elif kind in ("text", "path"):
             self._take_next_value(name, kind)
 
-    def _short(self, word: str) -> None:
+    def _read_short(self, word: str) -> None:
         if word[1:].isdigit() and "-#" in self._table:
             self.options.append(word)
             return

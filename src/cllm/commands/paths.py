@@ -52,7 +52,7 @@ def spellings(word: str, directory: Path) -> frozenset[str]:
 
 
 def expand(word: Word, directory: Path) -> tuple[str, ...]:
-    """The visible files that a wildcard matches; the word itself if there are none.
+    """Return the visible files that a wildcard matches; the word itself if there are none.
 
     `./` before a name that starts with `-`, so that no program reads it as an option.
     """

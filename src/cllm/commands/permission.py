@@ -113,7 +113,7 @@ def _is_literal_entry(line: str, rules: CommandRules) -> bool:
     """Whether the settings contain the line word for word, not as a pattern."""
     if line not in rules.entries or line == READ_SET:
         return False
-    return all(word.pattern is None for word in _entry_words(line))
+    return all(word.pattern is None for word in _parse_entry(line))
 
 
 def _build_plan(line: str, rules: CommandRules, env: CommandEnvironment) -> Plan:
@@ -135,7 +135,7 @@ def _build_plan(line: str, rules: CommandRules, env: CommandEnvironment) -> Plan
         )
     for command, words in commands if rules.deny else ():
         _refuse_denied(command.text, words, rules.deny, env)
-    invocations = iter([_invocation(one, words, rules, env) for one, words in commands])
+    invocations = iter([_build_invocation(one, words, rules, env) for one, words in commands])
     return tuple(
         Pipeline(
             condition=pipeline.condition,
@@ -145,7 +145,7 @@ def _build_plan(line: str, rules: CommandRules, env: CommandEnvironment) -> Plan
     )
 
 
-def _invocation(
+def _build_invocation(
     command: SimpleCommand,
     words: tuple[str, ...],
     rules: CommandRules,
@@ -154,7 +154,7 @@ def _invocation(
     path = find_program(words[0], env)
     if path is None:
         raise CommandRefusedError(f"there is no program `{words[0]}`.")
-    name = _program_name(words[0], env)
+    name = _find_program_name(words[0], env)
     match = _find_match((name, *words[1:]), rules)
     if match is None:
         raise CommandRefusedError(f"`{command.text}` is not among the allowed commands.")
@@ -179,8 +179,8 @@ def _expand(command: SimpleCommand, env: CommandEnvironment) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _program_name(written: str, env: CommandEnvironment) -> str:
-    """The name in PATH, if it is the same file."""
+def _find_program_name(written: str, env: CommandEnvironment) -> str:
+    """Return the name in PATH, if it is the same file."""
     base = PurePath(written).name
     if base == written:
         return written
@@ -191,7 +191,7 @@ def _program_name(written: str, env: CommandEnvironment) -> str:
 
 
 def _find_match(words: tuple[str, ...], rules: CommandRules) -> _Match | None:
-    """The least restricted match of a command with the lists."""
+    """Return the least restricted match of a command with the lists."""
     if ANY in rules.entries:
         return _Match(takes_options=True, names_script=True, is_restricted=False)
     matches = [match for entry in rules.entries if (match := _match_entry(entry, words))]
@@ -205,7 +205,7 @@ def _match_entry(entry: str, words: tuple[str, ...]) -> _Match | None:
 
     A last word that ends in `*` matches that word and all following; `*` alone needs one word.
     """
-    pattern = _entry_words(entry)
+    pattern = _parse_entry(entry)
     has_wildcard = any(word.pattern is not None for word in pattern)
     is_open = not has_wildcard or pattern[-1].text.endswith(ANY)
     if not pattern or len(words) < len(pattern) or (len(words) > len(pattern) and not is_open):
@@ -229,7 +229,7 @@ def _has_script(pattern: Sequence[Word]) -> bool:
 
 
 @cache
-def _entry_words(entry: str) -> tuple[Word, ...]:
+def _parse_entry(entry: str) -> tuple[Word, ...]:
     """Empty if the entry can only match word for word."""
     try:
         (pipeline,) = parse_line(entry)
@@ -323,7 +323,7 @@ def _refuse_denied(
     text: str, words: tuple[str, ...], patterns: Sequence[str], env: CommandEnvironment
 ) -> None:
     """Refuse a command in any spelling of its program and paths."""
-    programs = _program_spellings(words[0], env)
+    programs = _list_program_spellings(words[0], env)
     arguments = [spellings(word, env.directory) for word in words[1:]]
     every = frozenset[str]().union(*arguments)
     for pattern in patterns:
@@ -341,7 +341,7 @@ def _refuse_denied(
             raise DeniedError(f"`{text}` is denied by a rule (`--command-deny` or the settings).")
 
 
-def _program_spellings(written: str, env: CommandEnvironment) -> set[str]:
+def _list_program_spellings(written: str, env: CommandEnvironment) -> set[str]:
     names = {written, PurePath(written).name}
     path = find_program(written, env)
     if path is not None:

@@ -194,7 +194,7 @@ _ARCHIVE_VISIBLE = ("-x", ".*", "*/.*")
 
 
 def check_arguments(arguments: Arguments) -> tuple[str, ...]:
-    """The arguments with which a known program runs. Raises CommandRefusedError."""
+    """Return the arguments with which a known program runs. Raises CommandRefusedError."""
     return CHECKERS.get(arguments.program, _check_program)(arguments)
 
 

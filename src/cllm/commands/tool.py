@@ -55,7 +55,7 @@ class CommandTool:
         secrets: Iterable[str] = (),
     ) -> None:
         self.max_calls = settings.max_commands
-        self.definitions = [_definition(settings)]
+        self.definitions = [_build_definition(settings)]
         self._settings = settings
         self._run = run
         self._confirm = confirm
@@ -113,7 +113,7 @@ def result_text(outcome: CommandOutcome) -> str:
             return f"Error: exit code {outcome.exit_code}.\n{output}".strip()
 
 
-def _definition(settings: CommandSettings) -> dict[str, Any]:
+def _build_definition(settings: CommandSettings) -> dict[str, Any]:
     about = "Run a command on the user's machine and read its output."
     if settings.offers:
         listed = "\n".join(

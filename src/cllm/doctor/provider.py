@@ -54,7 +54,7 @@ def check_provider(
 
 
 def _check_local_model(settings: Settings, resolved: ResolvedModel) -> Finding:
-    if _version(EXTRAS["local"]) is None:
+    if _find_version(EXTRAS["local"]) is None:
         return problem(REACH, f"local models need the extra 'local'; {install_advice('local')}")
     env = settings.env
     try:
@@ -113,7 +113,7 @@ def _check_connection(name: str, address: str) -> Finding:
     if host is None:
         return problem(REACH, f"the `api_base` of '{name}' is not a URL; correct it.")
     secure = proxy is None and target.scheme == "https"
-    failure = _connection_failure(host, port, secure=secure)
+    failure = _find_connection_failure(host, port, secure=secure)
     via = "" if proxy is None else f" through the proxy {host}"
     if failure is None:
         return ok(REACH, f"'{name}' is reachable at {format_origin(address)}{via}.")
@@ -123,7 +123,7 @@ def _check_connection(name: str, address: str) -> Finding:
     )
 
 
-def _connection_failure(host: str, port: int, *, secure: bool) -> str | None:
+def _find_connection_failure(host: str, port: int, *, secure: bool) -> str | None:
     """Why a connection fails, or None. Runs in a thread, because a DNS lookup has no timeout."""
     outcome: list[str | None] = []
 
@@ -145,13 +145,13 @@ def _connection_failure(host: str, port: int, *, secure: bool) -> str | None:
 
 
 def check_machine() -> Iterator[Finding]:
-    versions = {package: _version(package) for package in PACKAGES}
+    versions = {package: _find_version(package) for package in PACKAGES}
     listed = ", ".join(f"{package} {number}" for package, number in versions.items() if number)
     yield ok(CHECK, f"cllm {__version__}, Python {platform.python_version()}, {listed}.")
     missing = [package for package, number in versions.items() if number is None]
     if missing:
         yield problem(CHECK, f"not installed: {', '.join(missing)}; install cllm again.")
-    numbers = {extra: _version(package) for extra, package in EXTRAS.items()}
+    numbers = {extra: _find_version(package) for extra, package in EXTRAS.items()}
     extras = (
         f"{extra} not installed"
         if number is None
@@ -161,6 +161,6 @@ def check_machine() -> Iterator[Finding]:
     yield ok("extras", ", ".join(extras) + ".")
 
 
-def _version(package: str) -> str | None:
+def _find_version(package: str) -> str | None:
     found = find_distribution(package)
     return None if found is None else found.version

@@ -34,7 +34,7 @@ def check_settings(
             findings.append(problem(CHECK, str(error).removeprefix(PREFIX)))
         else:
             usable.append(file)
-            findings += _file_findings(file, fix=fix)
+            findings += _check_files(file, fix=fix)
     settings = None
     try:
         settings = build_settings(merge_layers(usable, env, line), env, line)
@@ -46,7 +46,7 @@ def check_settings(
     return findings, settings
 
 
-def _file_findings(file: Cllmfile, *, fix: bool) -> Iterator[Finding]:
+def _check_files(file: Cllmfile, *, fix: bool) -> Iterator[Finding]:
     if file.in_user_folder:
         trust = "it is your own"
     elif settings_to_trust(file):

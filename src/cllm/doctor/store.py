@@ -88,7 +88,7 @@ def _check_permissions(folder: Path, *, fix: bool) -> Iterator[Finding]:
     folders = [str(folder)] if folder.stat().st_mode & FOR_OTHERS else []
     files = [
         entry.name
-        for entry in _files(folder)
+        for entry in _list_files(folder)
         if entry.name.endswith(SUFFIX) and entry.stat(follow_symlinks=False).st_mode & FOR_OTHERS
     ]
     if not folders and not files:
@@ -107,7 +107,7 @@ def _check_leftovers(folder: Path, *, fix: bool, now: datetime) -> Iterator[Find
     newest = now.timestamp() - LEFTOVER_SECONDS
     leftovers = [
         entry.name
-        for entry in _files(folder)
+        for entry in _list_files(folder)
         if entry.name.startswith(".")
         and entry.name.endswith(ending)
         and entry.stat(follow_symlinks=False).st_mtime < newest
@@ -141,7 +141,7 @@ def _fix(
         )
 
 
-def _files(folder: Path) -> list[os.DirEntry[str]]:
+def _list_files(folder: Path) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
     return sorted(files, key=lambda entry: entry.name)
@@ -219,7 +219,7 @@ class HistoryCheck:
             yield warning(HISTORIES, f"'{ref}' is repaired when it is sent: {first_notice}")
 
     def _find_rules(self, model: str) -> Rules | str:
-        """The rules of a model, or the error if they are unknown."""
+        """Return the rules of a model, or the error if they are unknown."""
         try:
             resolved = self._opener.resolve(model)
             access = self._opener.get_endpoint(resolved.provider)

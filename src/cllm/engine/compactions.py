@@ -47,7 +47,7 @@ async def find_compaction(
     shortest = MIN_LENGTH if family is None else MIN_LENGTH_IN_SESSION
     for summary in listed:
         conversation = await store.load(summary.id, owner=owner)
-        text = _summary_text(conversation)
+        text = _read_summary_text(conversation)
         parent = conversation.parent
         if parent is None or len(text) < shortest or not any(text in one for one in texts):
             continue
@@ -79,7 +79,7 @@ def _is_compaction(summary: Summary) -> bool:
     return (summary.source or "").rpartition(":")[2] == COMPACTION
 
 
-def _summary_text(conversation: StoredConversation) -> str:
+def _read_summary_text(conversation: StoredConversation) -> str:
     """Return the last reply without what clients remove from a summary."""
     replies = [one for one in conversation.messages if one.role == "assistant"]
     text = replies[-1].text if replies else ""

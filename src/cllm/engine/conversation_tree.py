@@ -26,11 +26,11 @@ class TreeNode(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def inner(self) -> "list[TreeVariant | TreeNode]":
         """Variants and branches in the order of the messages where they start."""
-        return sorted((*self.variants, *self.branches), key=_position)
+        return sorted((*self.variants, *self.branches), key=_get_position)
 
 
 def find_children(summaries: Mapping[str, Summary]) -> dict[str, list[Summary]]:
-    """The branches of each conversation, by the message where they start."""
+    """Return the branches of each conversation, by the message where they start."""
     children: dict[str, list[Summary]] = {}
     for summary in summaries.values():
         if summary.parent is not None and has_parent(summary, summaries):
@@ -41,7 +41,7 @@ def find_children(summaries: Mapping[str, Summary]) -> dict[str, list[Summary]]:
 
 
 def find_root(summary: Summary, summaries: Mapping[str, Summary]) -> Summary:
-    """The first ancestor that exists; a circle of parents ends the search."""
+    """Return the first ancestor that exists; a circle of parents ends the search."""
     seen = {summary.id}
     while summary.parent is not None and has_parent(summary, summaries):
         parent = summaries[summary.parent.conversation]
@@ -99,14 +99,14 @@ def _list_variants(conversation: StoredConversation) -> Iterator[TreeVariant]:
         )
 
 
-def _position(one: TreeVariant | TreeNode) -> int:
+def _get_position(one: TreeVariant | TreeNode) -> int:
     if isinstance(one, TreeVariant):
         return one.sequence_number
     return 0 if one.summary.parent is None else one.summary.parent.sequence
 
 
 def number_variants(conversation: StoredConversation) -> dict[tuple[int, int], Turn]:
-    """The variants by the number of their turn's first message, and their number there."""
+    """Return the variants by the number of their turn's first message, and their number there."""
     starts: dict[str, int] = {}
     first = conversation.first_sequence
     for turn in conversation.turns:

@@ -111,7 +111,7 @@ async def edit_message(
     if is_plain_user(message):
         index = number - first
         changed = _replace_text(message, text)
-        messages = (*turn.messages[:index], changed, *_later_input(turn, index))
+        messages = (*turn.messages[:index], changed, *_list_later_input(turn, index))
         if is_last:
             return EditedMessage(conversation=conversation.id, input=messages, place=turn.place)
         branched = await _branch_before(store, ref, branch, first)
@@ -152,8 +152,8 @@ def _is_continued(conversation: StoredConversation, turn: Turn) -> bool:
     return any(each.is_history and has_user_input(each.messages) for each in later)
 
 
-def _later_input(turn: Turn, index: int) -> tuple[Message, ...]:
-    """The user's messages after an index that have no reply in between."""
+def _list_later_input(turn: Turn, index: int) -> tuple[Message, ...]:
+    """Return the user's messages after an index that have no reply in between."""
     return tuple(message for message in turn.asked[index + 1 :] if is_plain_user(message))
 
 

@@ -77,11 +77,11 @@ class PathLookup:
                 any_ids=any_ids,
             )
             if matches:
-                position = self._before_injected(batch[matches[0].position][1])
+                position = self._skip_injected(batch[matches[0].position][1])
                 return tuple(replace(one, position=position) for one in matches)
         return ()
 
-    def _before_injected(self, index: int) -> int:
+    def _skip_injected(self, index: int) -> int:
         """Return the index of the last message up to this one that a client did not add itself.
 
         The messages that it added after the last stored one are new.

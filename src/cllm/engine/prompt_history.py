@@ -155,16 +155,16 @@ class PromptHistory:
 
         Trimming leaves at least half of the budget without pins (`MAX_BLOCK_SHARE`).
         """
-        tokens = self._max_tokens()
+        tokens = self._estimate_max_tokens()
         window = None if tokens < SMALLEST_WINDOW else self._model_context.context_window()
         return window is None or (
-            not self.pins and 2 * tokens <= window - self._reply_tokens(window)
+            not self.pins and 2 * tokens <= window - self._reserve_reply_tokens(window)
         )
 
-    def _max_tokens(self) -> int:
+    def _estimate_max_tokens(self) -> int:
         """Return an upper bound: the count of the last prompt and an estimate of newer text."""
         overhead = _estimate_overhead(self._prompt, self._weights)
-        report = self._last_report(overhead)
+        report = self._find_last_report(overhead)
         if report is None or len(report.spans) > 1 or report.spans[0][0] > 0:
             return self._token_counts.overhead + sum(self._token_counts.messages)
         newer = [
@@ -183,9 +183,9 @@ class PromptHistory:
         window = self._model_context.context_window()
         if window is None:
             return None
-        return window - self._reply_tokens(window) - self._token_counts.overhead
+        return window - self._reserve_reply_tokens(window) - self._token_counts.overhead
 
-    def _reply_tokens(self, window: int) -> int:
+    def _reserve_reply_tokens(self, window: int) -> int:
         limits = (self._prompt.parameters.get(name) for name in LIMIT_PARAMETERS)
         tokens = next((limit for limit in limits if isinstance(limit, int)), DEFAULT_REPLY_TOKENS)
         return min(tokens, int(window * MAX_REPLY_SHARE))
@@ -199,25 +199,25 @@ class PromptHistory:
         overhead = _estimate_overhead(self._prompt, self._weights)
         return count_messages(
             [estimate_message(message, self._weights) for message in self._prompt.messages],
-            replies=_reply_counts(self.turns, self._model_context.model),
-            last=self._last_report(overhead),
+            replies=_read_reply_counts(self.turns, self._model_context.model),
+            last=self._find_last_report(overhead),
             overhead=overhead,
         )
 
-    def _last_report(self, overhead: TokenEstimate) -> ReportedCount | None:
+    def _find_last_report(self, overhead: TokenEstimate) -> ReportedCount | None:
         """Return the provider's count of the last prompt, if its content is known."""
         last = self.turns[-1] if self.turns else None
         if last is None or last.window is None or last.model != self._model_context.model:
             return None
-        tokens = _last_prompt_tokens(last, last.window, self.stored_summary)
-        spans = () if tokens is None else self._last_spans(last, last.window)
+        tokens = _read_last_prompt_tokens(last, last.window, self.stored_summary)
+        spans = () if tokens is None else self._find_last_spans(last, last.window)
         if tokens is None or not spans:
             return None
         return ReportedCount(
             spans=spans, tokens=tokens, overhead=overhead + TokenEstimate(plain=last.window.context)
         )
 
-    def _last_spans(self, last: Turn, window: WindowRecord) -> tuple[tuple[int, int], ...]:
+    def _find_last_spans(self, last: Turn, window: WindowRecord) -> tuple[tuple[int, int], ...]:
         """Return the spans of the last prompt; empty if they do not match its record."""
         stop = sum([len(turn.messages) for turn in self.turns]) - 1
         first = window.first_sequence
@@ -287,23 +287,23 @@ def _estimate_overhead(prompt: Prompt, weights: TokenWeights) -> TokenEstimate:
     return system + estimate_text(msgspec.json.encode(tools, enc_hook=str).decode(), weights)
 
 
-def _reply_counts(turns: tuple[Turn, ...], model: str) -> dict[int, int]:
+def _read_reply_counts(turns: tuple[Turn, ...], model: str) -> dict[int, int]:
     """Return the reported tokens of the model's replies by position."""
     counts: dict[int, int] = {}
     end = 0
     for turn in turns:
         end += len(turn.messages)
-        if turn.model == model and (usage := _usage_of_call(turn)) is not None:
+        if turn.model == model and (usage := _find_call_usage(turn)) is not None:
             counts[end - 1] = usage.output
     return counts
 
 
-def _last_prompt_tokens(
+def _read_last_prompt_tokens(
     last: Turn, window: WindowRecord, summary: StandingSummary | None
 ) -> int | None:
     """Return the reported tokens of the last prompt without its summary."""
     tokens = window.counted
-    if tokens is None and (usage := _usage_of_call(last)) is not None:
+    if tokens is None and (usage := _find_call_usage(last)) is not None:
         tokens = usage.prompt
     if not tokens or not last.messages or last.messages[-1].role != "assistant":
         return None
@@ -314,7 +314,7 @@ def _last_prompt_tokens(
     return None if summary is None or summary.tokens >= tokens else tokens - summary.tokens
 
 
-def _usage_of_call(turn: Turn) -> Usage | None:
+def _find_call_usage(turn: Turn) -> Usage | None:
     """Return the usage of a turn with exactly one call, if reported."""
     if turn.usage is None or turn.usage.estimated:
         return None

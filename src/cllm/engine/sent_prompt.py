@@ -123,7 +123,7 @@ def view_prompt(
 ) -> PromptView:
     """`before` are messages of the parent."""
     window = turn.window or WindowRecord(first_sequence=1, sent_messages=0)
-    earlier = list(_earlier_messages(conversation, turn))
+    earlier = list(_list_earlier_messages(conversation, turn))
     pinned = {one.turn.id for one in earlier if one.number in conversation.pins}
     selected = [
         one
@@ -151,7 +151,9 @@ def view_prompt(
     )
 
 
-def _earlier_messages(conversation: StoredConversation, turn: Turn) -> Iterator[_NumberedMessage]:
+def _list_earlier_messages(
+    conversation: StoredConversation, turn: Turn
+) -> Iterator[_NumberedMessage]:
     turns = takewhile(lambda earlier: earlier.place != turn.place, conversation.turns)
     return _number_messages(turns, conversation.first_sequence)
 
@@ -197,7 +199,7 @@ def _view_sent(
             one.message.json().get("content"),
             message_id=make_message_id(one.turn.id, one.ordinal),
             sequence_number=one.number,
-            differs=_differs(one.message, next(hashes, None)),
+            differs=_is_different(one.message, next(hashes, None)),
             conversation_id=one.conversation,
         )
     if window.context:
@@ -205,7 +207,7 @@ def _view_sent(
     for ordinal, message in enumerate(messages):
         content = message.json().get("content")
         message_id = make_message_id(turn.id, ordinal)
-        differs = _differs(message, next(hashes, None))
+        differs = _is_different(message, next(hashes, None))
         yield view("request", message, content, message_id=message_id, differs=differs)
 
 
@@ -251,7 +253,7 @@ def _find_client_hashes(conversation: StoredConversation, turn: Turn, shown: int
     return iter(hashes[first:] if needed == 0 else ())
 
 
-def _differs(message: Message, client_hash: str | None) -> bool:
+def _is_different(message: Message, client_hash: str | None) -> bool:
     return client_hash is not None and read_content(message).whole != client_hash
 
 
@@ -271,7 +273,7 @@ def _view_left_out(
     for one in earlier:
         if one.number in sent:
             continue
-        reason = _reason_left_out(one, window)
+        reason = _find_reason_left_out(one, window)
         if run is not None and run.reason == reason and run.last == one.number - 1:
             run = replace(run, last=one.number)
             continue
@@ -282,7 +284,7 @@ def _view_left_out(
         yield run
 
 
-def _reason_left_out(
+def _find_reason_left_out(
     one: _NumberedMessage, window: WindowRecord
 ) -> Literal["window", "summary", "failed"]:
     if not one.turn.is_history:

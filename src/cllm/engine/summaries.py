@@ -85,7 +85,7 @@ class Summariser:
     ) -> AsyncGenerator[SummaryEvent, None]:
         """Summarise all but the newest turn; UsageError if there is no other."""
         conversation = await self._load(conversation, request)
-        attempt = self._attempt_for(conversation, request, model)
+        attempt = self._build_attempt(conversation, request, model)
         plan = plan_on_request(build_summary_input(conversation, request, attempt))
         async with aclosing(self._execute(plan, conversation, request, attempt)) as events:
             async for event in events:
@@ -96,7 +96,7 @@ class Summariser:
     ) -> Noticed | None:
         """Make the summary that a turn needs first; return a notice about it, also if it failed."""
         conversation = await self._load(conversation, request)
-        attempt = self._attempt_for(conversation, request, model)
+        attempt = self._build_attempt(conversation, request, model)
         source = build_summary_input(conversation, request, attempt)
         if not request.target.fallbacks:
             check_fits(source)
@@ -134,7 +134,7 @@ class Summariser:
         tail = conversation.message_count + 1 - min((through + 1, *conversation.pins))
         return await self._store.load(conversation.id, owner=request.storage.owner, tail=tail)
 
-    def _attempt_for(
+    def _build_attempt(
         self, conversation: StoredConversation, request: TurnRequest, model: str
     ) -> Attempt:
         """Return the attempt of a turn, without a system prompt that must not be saved."""
@@ -208,7 +208,7 @@ class Summariser:
             )
         tail = max(0, stored.message_count + 1 - conversation.first_sequence)
         stored = await self._store.load(conversation.id, owner=request.storage.owner, tail=tail)
-        if _new_messages(stored, summary) != _new_messages(conversation, summary):
+        if _list_new_messages(stored, summary) != _list_new_messages(conversation, summary):
             raise UsageError(
                 "The conversation changed in the meantime, so the summary was discarded; try again."
             )
@@ -240,7 +240,7 @@ def _limit_chain(summary: StandingSummary) -> StandingSummary:
     return newest
 
 
-def _new_messages(
+def _list_new_messages(
     conversation: StoredConversation, summary: StandingSummary
 ) -> tuple[Message, ...]:
     """Return the messages in a summary that were not in the previous one."""

@@ -216,7 +216,7 @@ def build_summary_prompt(
         prompt,
         messages=messages,
         foreign=frozenset(foreign),
-        parameters=_parameters(prompt, source.strategy),
+        parameters=_build_parameters(prompt, source.strategy),
         original=None,
         window=None,
         continuity=Continuity(fresh=new, passing=new),
@@ -224,7 +224,7 @@ def build_summary_prompt(
     )
 
 
-def _parameters(prompt: Prompt, strategy: Summarise) -> dict[str, Any]:
+def _build_parameters(prompt: Prompt, strategy: Summarise) -> dict[str, Any]:
     """Return the parameters of the last prompt, with enough tokens for a summary."""
     parameters = {
         name: value for name, value in prompt.parameters.items() if name not in EXCLUDED_PARAMETERS

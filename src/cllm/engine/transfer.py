@@ -53,7 +53,7 @@ def make_copy(conversation: StoredConversation, ref: str) -> StoredConversation:
         first_sequence=1,
         turns=tuple(turns),
         variants=tuple(variants),
-        system_record=_system_record(conversation),
+        system_record=_build_system_record(conversation),
     )
     count, summary = copy.message_count, copy.summary
     return msgspec.structs.replace(
@@ -67,7 +67,7 @@ def _with_place(turn: Turn, place: str) -> Turn:
     return turn if turn.place == place else msgspec.structs.replace(turn, place=place)
 
 
-def _system_record(conversation: StoredConversation) -> SystemRecord | None:
+def _build_system_record(conversation: StoredConversation) -> SystemRecord | None:
     if conversation.system is None or conversation.system_record is not None:
         return conversation.system_record
     return SystemRecord(policy="captured")
@@ -135,8 +135,8 @@ class _LoadedConversation:
     async def outline(self, ref: str, *, owner: str = LOCAL_OWNER) -> Outline:  # noqa: ARG002
         outline = msgspec.structs.replace(
             self._conversation,
-            turns=tuple(map(_without_messages, self._conversation.turns)),
-            variants=tuple(map(_without_messages, self._conversation.variants)),
+            turns=tuple(map(_remove_messages, self._conversation.turns)),
+            variants=tuple(map(_remove_messages, self._conversation.variants)),
         )
         counts = {turn: len(messages) for turn, messages in self._messages.items()}
         return Outline(conversation=outline, counts=counts)
@@ -159,7 +159,7 @@ class _LoadedConversation:
         return tuple(loaded)
 
 
-def _without_messages(turn: Turn) -> Turn:
+def _remove_messages(turn: Turn) -> Turn:
     return msgspec.structs.replace(turn, messages=())
 
 

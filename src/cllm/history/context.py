@@ -107,7 +107,7 @@ def gather_context(plan: ContextPlan, outcomes: Sequence[CommandOutcome]) -> Con
     for outcome in outcomes:
         if not outcome.succeeded and outcome.command.on_failure == "fail":
             raise ContextError(
-                name=to_one_line(outcome.command.name), reason=_failure_reason(outcome)
+                name=to_one_line(outcome.command.name), reason=_describe_failure(outcome)
             )
     captured, for_turn = outcomes[: len(plan.captured)], outcomes[len(plan.captured) :]
     return Context(
@@ -122,7 +122,7 @@ def gather_context(plan: ContextPlan, outcomes: Sequence[CommandOutcome]) -> Con
             )
             for outcome in captured
         ),
-        notices=tuple(notice for outcome in outcomes for notice in _outcome_notices(outcome)),
+        notices=tuple(notice for outcome in outcomes for notice in _make_outcome_notices(outcome)),
     )
 
 
@@ -138,11 +138,11 @@ def _format_block(outcome: CommandOutcome) -> str:
         return f"--- Context: {name} ---\n{text}\n{CONTEXT_END}"
     if outcome.command.on_failure == "ignore":
         return ""
-    text = _failure_reason(outcome) + (f"\n{output}" if output.strip() else "")
+    text = _describe_failure(outcome) + (f"\n{output}" if output.strip() else "")
     return f"--- Context Error: {name} ---\n{text}\n{CONTEXT_END}"
 
 
-def _failure_reason(outcome: CommandOutcome) -> str:
+def _describe_failure(outcome: CommandOutcome) -> str:
     match outcome.state:
         case "timed_out":
             return f"Command timed out after {outcome.command.timeout:g} seconds"
@@ -152,14 +152,14 @@ def _failure_reason(outcome: CommandOutcome) -> str:
             return f"Command exited with code {outcome.exit_code}"
 
 
-def _outcome_notices(outcome: CommandOutcome) -> list[Notice]:
+def _make_outcome_notices(outcome: CommandOutcome) -> list[Notice]:
     name = to_one_line(outcome.command.name)
     if outcome.state == "cut":
         message = f"The output of context command '{name}' is too long; only its start is sent."
         return [Notice(code="context_cut", path="context_commands", message=message)]
     if outcome.succeeded or outcome.command.on_failure == "ignore":
         return []
-    message = f"Context command '{name}' failed: {_failure_reason(outcome)}."
+    message = f"Context command '{name}' failed: {_describe_failure(outcome)}."
     return [Notice(code="context_failed", path="context_commands", message=message)]
 
 

@@ -177,7 +177,7 @@ def _remove_unsendable(
         parts = tuple(_clean_parts(position, message, context))
         is_same = len(parts) == len(message.parts) and all(map(is_, parts, message.parts))
         cleaned.append(message if is_same else context.make(message.role, parts))
-    has_content = _have_content(cleaned)
+    has_content = _find_content(cleaned)
     for index, message in enumerate(cleaned):
         position = numbered[index][0]
         is_question = index == len(cleaned) - 1 and message.role == "user"
@@ -189,7 +189,7 @@ def _remove_unsendable(
             context.record_change("message_left_out", position)
 
 
-def _have_content(messages: Sequence[M]) -> list[bool]:
+def _find_content(messages: Sequence[M]) -> list[bool]:
     """Return which messages have content, or precede one that does as its thinking."""
     results: list[bool] = []
     # Whether the assistant's messages directly after this one have content.

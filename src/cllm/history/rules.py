@@ -99,7 +99,7 @@ def profile_for(dialect: Dialect, model: str) -> HistoryProfile:
     """Return the rules for a model; an unknown version gets the rules of most models."""
     if dialect in ("openai", "responses"):
         return OPENAI
-    version = _claude_version(model)
+    version = _parse_claude_version(model)
     if dialect == "anthropic":
         if version is None or version < NO_PREFILL_SINCE:
             return ANTHROPIC_PREFILL
@@ -109,7 +109,7 @@ def profile_for(dialect: Dialect, model: str) -> HistoryProfile:
     return BEDROCK_PLAIN if _RESULTS_ONLY.search(model) else BEDROCK_OTHER
 
 
-def _claude_version(model: str) -> tuple[int, int] | None:
+def _parse_claude_version(model: str) -> tuple[int, int] | None:
     """Return (4, 6) for claude-opus-4-6-20260205, NEWEST_VERSION for a Claude without a number."""
     _, claude, rest = model.lower().partition("claude")
     if not claude:
@@ -194,8 +194,8 @@ def find_problems(messages: Sequence[HasParts], profile: HistoryProfile) -> tupl
     if not messages:
         return (Problem(code="no_messages", position=0),)
     problems = [
-        *_order_problems(messages, profile),
-        *(p for n, one in enumerate(messages) for p in _message_problems(n, one, profile)),
+        *_find_order_problems(messages, profile),
+        *(p for n, one in enumerate(messages) for p in _find_message_problems(n, one, profile)),
         *(
             problem
             for exchange in split_exchanges(
@@ -207,7 +207,9 @@ def find_problems(messages: Sequence[HasParts], profile: HistoryProfile) -> tupl
     return tuple(sorted(problems, key=lambda problem: problem.position))
 
 
-def _order_problems(messages: Sequence[HasParts], profile: HistoryProfile) -> Iterator[Problem]:
+def _find_order_problems(
+    messages: Sequence[HasParts], profile: HistoryProfile
+) -> Iterator[Problem]:
     positions = [n for n, message in enumerate(messages) if message.role != "system"]
     if profile.starts_with_user:
         first = messages[positions[0]] if positions else None
@@ -269,7 +271,7 @@ def find_ending_problems(
         yield Problem(code="blank_prefill_end", position=position, part=len(last.parts) - 1)
 
 
-def _message_problems(
+def _find_message_problems(
     position: int, message: HasParts, profile: HistoryProfile
 ) -> Iterator[Problem]:
     for index, part in enumerate(message.parts):
@@ -384,7 +386,7 @@ def find_exchange_problems(exchange: Exchange[M]) -> Iterator[Problem]:
             if not isinstance(part, ToolResult):
                 is_late = True
                 continue
-            code = _result_problem(part.call_id, calls, result_ids, is_late=is_late)
+            code = _find_result_problem(part.call_id, calls, result_ids, is_late=is_late)
             result_ids.add(part.call_id)
             if code is not None:
                 yield Problem(code=code, position=position, part=index, detail=part.call_id)
@@ -393,7 +395,7 @@ def find_exchange_problems(exchange: Exchange[M]) -> Iterator[Problem]:
             yield Problem(code="missing_result", position=position, part=index, detail=call_id)
 
 
-def _result_problem(
+def _find_result_problem(
     call_id: str, calls: Container[str], result_ids: Container[str], *, is_late: bool
 ) -> ProblemCode | None:
     if call_id not in calls:

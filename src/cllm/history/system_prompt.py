@@ -131,7 +131,7 @@ def _is_pinned(record: SystemRecord | None) -> bool:
 
 def _choose_stored(conversation: StoredConversation, prompt: GivenPrompt) -> SystemChoice:
     stored = conversation.kept_prompt
-    if prompt.explicit and _prompt_text(stored) != (prompt.text or "").strip():
+    if prompt.explicit and _read_prompt_text(stored) != (prompt.text or "").strip():
         name = conversation.name or conversation.id
         raise UsageError(
             f"Conversation '{name}' has a fixed system prompt; to use another one, create a "
@@ -179,7 +179,7 @@ def find_prompt_difference(conversation: StoredConversation, prompt: GivenPrompt
         return None
     if record is not None and (record.source or "").startswith("--system"):
         return None
-    stored = _prompt_text(conversation.system)
+    stored = _read_prompt_text(conversation.system)
     configured = "" if prompt.message is None else prompt.message.text
     if stored == configured.strip() or (record is None and not configured):
         return None
@@ -200,5 +200,5 @@ def prompt_without_context(text: str) -> str:
     return CONTEXT_START.split(text, maxsplit=1)[0]
 
 
-def _prompt_text(stored: Message | None) -> str:
+def _read_prompt_text(stored: Message | None) -> str:
     return "" if stored is None else prompt_without_context(stored.text).strip()

@@ -19,25 +19,25 @@ from cllm.library.session import Answer, AsyncTextStream, Pieces, TextStream, re
 
 def ask(prompt: MessageInput, **options: Unpack[Options]) -> Answer:
     """Call a model once, or in a conversation, with the settings of the current directory."""
-    return background().run(read_answer(_pieces(prompt, options, stream=False)))
+    return background().run(read_answer(_stream_pieces(prompt, options, stream=False)))
 
 
 def stream(prompt: MessageInput, **options: Unpack[Options]) -> TextStream:
     """Like `ask`, but yields the text as it arrives; `.answer` is set at the end."""
-    return TextStream(_pieces(prompt, options, stream=True))
+    return TextStream(_stream_pieces(prompt, options, stream=True))
 
 
 async def aask(prompt: MessageInput, **options: Unpack[Options]) -> Answer:
     """`ask` for asynchronous code."""
-    return await background().run_async(read_answer(_pieces(prompt, options, stream=False)))
+    return await background().run_async(read_answer(_stream_pieces(prompt, options, stream=False)))
 
 
 def astream(prompt: MessageInput, **options: Unpack[Options]) -> AsyncTextStream:
     """`stream` for asynchronous code."""
-    return AsyncTextStream(_pieces(prompt, options, stream=True))
+    return AsyncTextStream(_stream_pieces(prompt, options, stream=True))
 
 
-def _pieces(prompt: MessageInput, options: Options, *, stream: bool) -> Pieces:
+def _stream_pieces(prompt: MessageInput, options: Options, *, stream: bool) -> Pieces:
     check_option_names("stream" if stream else "ask", options)
     model = check_optional_text("model", options.get("model"))
     system = check_optional_text("system", options.get("system"))

@@ -126,19 +126,19 @@ class ConversationManager:
 
     async def _ask(self, text: str) -> Answer:
         """Send a text and wait for the reply; adds both."""
-        return await read_answer(self._pieces(text, stream=False))
+        return await read_answer(self._stream_pieces(text, stream=False))
 
     ask, aask = synchronous(_ask), asynchronous(_ask)
 
     def stream(self, text: str) -> TextStream:
         """Send a text; yields the reply's text. Stopping early adds the text so far."""
-        return TextStream(self._pieces(text, stream=True))
+        return TextStream(self._stream_pieces(text, stream=True))
 
     def astream(self, text: str) -> AsyncTextStream:
         """`stream` for asynchronous code."""
-        return AsyncTextStream(self._pieces(text, stream=True))
+        return AsyncTextStream(self._stream_pieces(text, stream=True))
 
-    def _pieces(self, text: str, *, stream: bool) -> Pieces:
+    def _stream_pieces(self, text: str, *, stream: bool) -> Pieces:
         return self._prepare().pieces(arguments.check_message_text(text), stream=stream)
 
     def _prepare(self) -> MemoryHistory | StoredHistory:

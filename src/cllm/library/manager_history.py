@@ -112,7 +112,7 @@ class MemoryHistory:
     def _add(self, role: Speaker, text: str) -> None:
         is_first = not self.messages
         completes = role == "assistant" and (is_first or waits_for_answer(self.messages))
-        counter = self._current_counter()
+        counter = self._update_counter()
         self.messages.append({"role": role, "content": text})
         counter.add(role)
         if completes:
@@ -123,7 +123,7 @@ class MemoryHistory:
             counter.turns -= excess
         self._counted = (self.messages, len(self.messages))
 
-    def _current_counter(self) -> TurnCounter:
+    def _update_counter(self) -> TurnCounter:
         """Return the counter; it counts anew if the caller replaced, extended or cut the list."""
         messages, length = self._counted or (None, 0)
         if messages is not self.messages or length != len(self.messages):
@@ -219,7 +219,7 @@ class StoredHistory:
                 new_policy=self.conversation.policy,
                 now=now(),
             )
-        return _stored_prompt(stored)
+        return _find_stored_prompt(stored)
 
     open = synchronous(_open)
 
@@ -268,7 +268,7 @@ class StoredHistory:
         return stored
 
 
-def _stored_prompt(stored: StoredConversation) -> str | None:
+def _find_stored_prompt(stored: StoredConversation) -> str | None:
     """Return the stored system prompt, "" for none; None if it is dynamic."""
     record = stored.system_record
     if record is not None and record.policy == "dynamic":
@@ -282,13 +282,13 @@ def _count_left_out_before(stored: StoredConversation, strategy: Strategy) -> in
 
     By turns, messages are dropped after the window is recorded; by tokens, before.
     """
-    answered = tuple(_answered_turns(stored))
+    answered = tuple(_list_answered_turns(stored))
     earlier = answered if isinstance(strategy, ByTurns) else answered[:-1]
     window = earlier[-1].window if earlier else None
     return 0 if window is None else window.left_out_messages
 
 
-def _answered_turns(stored: StoredConversation) -> Iterator[Turn]:
+def _list_answered_turns(stored: StoredConversation) -> Iterator[Turn]:
     """Yield the stored turns with the first reply to a user message."""
     is_open = True
     for turn in stored.turns:

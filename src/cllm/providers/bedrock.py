@@ -195,7 +195,7 @@ class FrameDecoder:
 
 
 def _parse_frame(data: bytes) -> EventStreamMessage | None:
-    """None if it is incomplete."""
+    """Return the event of a frame; None if the frame is incomplete."""
     buffer = EventStreamBuffer()
     buffer.add_data(data)
     try:

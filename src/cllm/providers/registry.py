@@ -238,7 +238,7 @@ def map_model_name(name: str, catalogue: Catalogue) -> str:
 
 
 def has_model(name: str, catalogue: Catalogue) -> bool | None:
-    """None if unknown."""
+    """Return whether the provider has the model; None if that is unknown."""
     if name in catalogue.names or name in catalogue.models:
         return True
     if catalogue.kind == "bedrock":

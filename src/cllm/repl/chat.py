@@ -91,7 +91,7 @@ class Chat:
         self.named_model, self.system = model, system
 
     def new_notices(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
-        """The notices that are new in this conversation, and all notices about the window."""
+        """Return the notices that are new in this conversation, and all about the window."""
         new = tuple(
             notice
             for notice in notices
@@ -195,7 +195,7 @@ class Chat:
         return request if self.apply_schema is None else self.apply_schema(request)
 
     def _configured_prompt(self) -> GivenPrompt:
-        """The configured prompt, which does not override the one of a stored conversation."""
+        """Return the configured prompt; it does not override the one of a stored conversation."""
         return msgspec.structs.replace(self.app.settings.system, explicit=False)
 
     async def finish_turn(self, request: TurnRequest) -> None:
@@ -214,7 +214,7 @@ class Chat:
             self.attachments, self.exec_commands = (), ()
 
     def announce_trim(self, turns_before: int) -> Notice | None:
-        """The notice that the turn that has just ended pushes another one out of the window.
+        """Return the notice that the turn that has just ended pushes another one out of the window.
 
         The next turn, which leaves it out, does not report it again.
         """
@@ -239,7 +239,7 @@ class Chat:
         return turns[-1]
 
     async def _load_unchanged(self) -> StoredConversation:
-        """The stored conversation; raises UsageError if another process changed its last turn."""
+        """Load the conversation; UsageError if another process changed its last turn."""
         turn, count = self.last_turn(), self.require_conversation().message_count
         stored = await self.app.store.load(self.ref)
         if stored.message_count != count or stored.turns[-1].messages != turn.messages:

@@ -246,7 +246,7 @@ async def attach(chat: Chat, rest: str) -> None:
 
 
 def _file_names(rest: str) -> list[str]:
-    """One existing file, whose name may contain spaces, else names as in a shell."""
+    """Return one existing file, whose name may contain spaces, else names as in a shell."""
     whole = os.path.expanduser(rest)  # noqa: PTH111 - a URL is not a path
     if os.path.exists(whole):  # noqa: PTH110
         return [whole]
@@ -423,7 +423,7 @@ COMMANDS_BY_NAME = {name: row for row in COMMANDS for name in (row.name, *row.al
 
 
 def parse_command(line: str) -> tuple[Command, str] | None:
-    """The command of a line and its argument; None for a message to the model."""
+    """Return the command of a line and its argument; None for a message to the model."""
     text = line.strip()
     if text.lower() in COMMANDS_BY_WORD:
         return COMMANDS_BY_WORD[text.lower()], ""
@@ -445,7 +445,7 @@ def parse_command(line: str) -> tuple[Command, str] | None:
 
 
 def unescape_message(line: str) -> str:
-    """The message of a line; // at its start means a slash."""
+    """Return the message of a line; // at its start means a slash."""
     return line[1:] if line.startswith(ESCAPE) else line
 
 

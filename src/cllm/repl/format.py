@@ -34,7 +34,7 @@ class SessionUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cost_of(conversation: StoredConversation | None) -> Amount:
-    """The cost of turns, variants and summaries."""
+    """Return the cost of turns, variants and summaries."""
     if conversation is None:
         return Amount()
     records: list[Turn | StandingSummary] = [*conversation.turns, *conversation.variants]
@@ -85,7 +85,7 @@ def format_price(usage: Usage | None, cost: float | None) -> str:
 def status_line(
     model: str, conversation: StoredConversation | None, *, is_saved: bool = True
 ) -> str:
-    """The line below the prompt."""
+    """Return the line below the prompt."""
     turns = 0 if conversation is None else len(conversation.turns)
     pieces = [model, *([] if is_saved else ["not saved"]), pluralize(turns, "turn")]
     turn = last_turn_with_usage(conversation)
@@ -148,7 +148,7 @@ def empty_list_lines(
 
 
 def tail_lines(conversation: StoredConversation) -> Iterator[str]:
-    """The last turns, with message numbers."""
+    """Yield the last turns, with message numbers."""
     title = f" · {one_line(conversation.title)}" if conversation.title else ""
     yield f"{conversation.id}{title}"
     turns = conversation.turns[-TAIL_TURNS:]

@@ -118,7 +118,7 @@ class PrivateHistory(FileHistory):
 
 
 def open_history(path: Path | None) -> History:
-    """The history in a file; in memory without a path, or if the file cannot be opened."""
+    """Return the history in a file; in memory without a path, or if the file cannot be opened."""
     if path is not None:
         with contextlib.suppress(OSError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -50,7 +50,7 @@ class TurnProgress:
 
 
 def describe_reading(event: TurnStarted) -> str | None:
-    """The size of a long prompt of a local model, which it reads before it replies."""
+    """Return the size of a long prompt of a local model, which it reads before it replies."""
     if not event.model.startswith(f"{LOCAL}/"):
         return None
     tokens = sum(estimate_text(message.text).tokens for message in event.prompt.all_messages)

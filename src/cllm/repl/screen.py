@@ -42,7 +42,7 @@ def wrap_line(line: str, columns: int | None, *, indent: str = "") -> list[str]:
 
 
 def in_chat_words(text: str) -> str:
-    """The advice of an error with the commands of the chat instead of the flags of a shell."""
+    """Return the advice of an error with the chat's commands instead of the shell's flags."""
     for flag, command in CHAT_COMMANDS.items():
         text = flag.sub(command, text)
     return text

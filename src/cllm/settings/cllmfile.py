@@ -57,7 +57,7 @@ def read_cllmfile(path: Path, *, in_user_folder: bool) -> Cllmfile | None:
 
 
 def _external_target(path: Path) -> str | None:
-    """The real path, if it is outside the folder of the file or of its `.cllm`."""
+    """Return the real path, if it is outside the folder of the file or of its `.cllm`."""
     folder = path.parent.parent if path.parent.name == ".cllm" else path.parent
     real = path.resolve()
     return None if real.is_relative_to(folder.resolve()) else str(real)
@@ -142,7 +142,7 @@ def _is_long_number(event: Any) -> bool:
 def _to_plain_json(
     value: Any, path: Path, depth: int = 0, *, budget: list[int] | None = None
 ) -> Any:
-    """The value as plain JSON. `budget` bounds the values, which aliases can multiply."""
+    """Return the value as plain JSON. `budget` bounds the values, which aliases can multiply."""
     budget = [MAX_VALUES] if budget is None else budget
     budget[0] -= 1
     if budget[0] < 0 or depth > MAX_DEPTH:
@@ -175,7 +175,7 @@ def _to_plain_key(key: Any, path: Path) -> str:
 
 
 def find_line(path: Path, key: str) -> int | None:
-    """The line number of a key, by its dotted name."""
+    """Return the line number of a key, by its dotted name."""
     import yaml  # noqa: PLC0415 - as above
 
     try:
@@ -186,7 +186,7 @@ def find_line(path: Path, key: str) -> int | None:
 
 
 def _find_line_in(node: Any, key: str) -> int | None:
-    """The line number of an entry, or of its nearest parent."""
+    """Return the line number of an entry, or of its nearest parent."""
     whole = _child(node, key)
     if whole is not None:
         return whole[0]

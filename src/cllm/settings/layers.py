@@ -104,7 +104,7 @@ class LayeredSettings(msgspec.Struct, frozen=True, kw_only=True):
         return SettingsError(f"`{key}` {problem}.", path=source, line=line)
 
     def source_of(self, key: str) -> str | None:
-        """The source of a value, else of a value in it, else of its nearest parent."""
+        """Return the source of a value, else of a value in it, else of its nearest parent."""
         inside = f"{key}."
         if key not in self.sources:
             for name, source in self.sources.items():
@@ -150,7 +150,7 @@ def explicit_cllm_path(env: Environment, line: CommandLine) -> Path | None:
 
 
 def settings_folders(env: Environment, line: CommandLine) -> list[tuple[Path, bool]]:
-    """The folders of Cllmfiles, lowest priority first, and whether each is the user's own."""
+    """Return the folders of Cllmfiles, lowest priority first; True for the user's own folders."""
     explicit = explicit_cllm_path(env, line)
     if explicit is not None:
         return [(explicit, True)]
@@ -162,7 +162,7 @@ def settings_folders(env: Environment, line: CommandLine) -> list[tuple[Path, bo
 
 
 def read_files(env: Environment, line: CommandLine) -> list[Cllmfile]:
-    """The Cllmfiles that apply, lowest priority first; those of `-C` and `-T` last."""
+    """Return the Cllmfiles that apply, lowest priority first; those of `-C` and `-T` last."""
     files = [*_read_cllmfiles(FILE_NAME, env, line), *_read_config(env, line)]
     if line.template is not None:
         from cllm.settings.prompt_templates import read_template  # noqa: PLC0415 - for `-T` only

@@ -164,7 +164,7 @@ def _read_top_providers(
 
 
 def _model_for(layers: tuple[Layer, ...], index: int) -> str | None:
-    """The model of a layer or the nearest below, else of the user's own layers above."""
+    """Return the model of a layer or the nearest below, else of the user's own layers above."""
     below = [layer.content.get("model") for layer in layers[: index + 1]]
     above = [layer.content.get("model") for layer in layers[index + 1 :] if layer.is_own]
     return next((model for model in [*reversed(below), *above] if model), None)
@@ -174,10 +174,7 @@ def build_settings(layered: LayeredSettings, env: Environment, line: CommandLine
     values = layered.values
     own = layered.decode(values, sections.CllmKeys, "")
     provider = layered.decode(values, sections.ProviderKeys, "")
-    for file in layered.files:
-        if not isinstance(file.content.get("model"), str | None):
-            at = find_line(file.path, "model")
-            raise SettingsError("`model` must be a string.", path=str(file.path), line=at)
+    _check_model_type(layered)
     aliases = _read_aliases(own, layered)
     model = own.model or None
     retries = (provider.num_retries, provider.max_retries, DEFAULT_RETRIES)
@@ -232,6 +229,13 @@ def build_settings(layered: LayeredSettings, env: Environment, line: CommandLine
     )
 
 
+def _check_model_type(layered: LayeredSettings) -> None:
+    for file in layered.files:
+        if not isinstance(file.content.get("model"), str | None):
+            at = find_line(file.path, "model")
+            raise SettingsError("`model` must be a string.", path=str(file.path), line=at)
+
+
 def _configured_prompt(layered: LayeredSettings) -> GivenPrompt:
     text = layered.values.get("default_system_message")
     if text is None or not text.strip():
@@ -241,7 +245,7 @@ def _configured_prompt(layered: LayeredSettings) -> GivenPrompt:
 
 
 def _parameters(layered: LayeredSettings) -> dict[str, Any]:
-    """The fields of the request; the common ones are checked here, where their file is known."""
+    """Return the fields of the request; common ones are checked while their file is known."""
     own = sections.CLLM_KEYS | sections.PROVIDER_KEYS
     values = layered.values.items()
     parameters = {key: value for key, value in values if key not in own and value is not None}
@@ -272,7 +276,7 @@ def _check_links(folder: Path, paths: Iterable[Path], env: Environment, advice: 
 
 
 def _misspelled_key_notices(values: dict[str, Any]) -> tuple[Notice, ...]:
-    """One warning for each unknown key that resembles a known one."""
+    """Return one warning for each unknown key that resembles a known one."""
     unknown = [key for key in values if key not in sections.KNOWN_KEYS]
     if not unknown:
         return ()
@@ -312,7 +316,7 @@ def has_files(folder: Path) -> bool:
 
 
 def files_folder(env: Environment, line: CommandLine) -> Path:
-    """The explicit folder, else the current directory's if it has files, else the user's."""
+    """Return the explicit folder, else the current directory's if it has files, else the user's."""
     explicit, local = explicit_cllm_path(env, line), local_folder(env)
     return explicit or (local if has_files(local) else user_folder(env))
 
@@ -374,7 +378,7 @@ def use_single_store(settings: Settings, url: str) -> Settings:
 
 
 def other_store(settings: Settings) -> str | None:
-    """The server's database, whose conversations are shown with the conversation files.
+    """Return the server's database, whose conversations are shown with the conversation files.
 
     None if it does not exist, or if server keys separate its conversations by owner.
     """
@@ -393,7 +397,7 @@ def other_store(settings: Settings) -> str | None:
 
 
 def operator_store(settings: Settings) -> str | None:
-    """The database of `cllm serve`, whatever keys are configured; it may not exist yet.
+    """Return the database of `cllm serve`, whatever keys are configured; it may not exist yet.
 
     None if it is the store of the shell. Keys separate owners, and an operator saves all of them.
     """

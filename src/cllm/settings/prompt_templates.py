@@ -44,7 +44,7 @@ def list_templates(env: Environment, line: CommandLine) -> list[TemplateFile]:
 
 
 def template_folders(env: Environment, line: CommandLine) -> Iterator[tuple[Path, bool]]:
-    """The folders of templates, lowest priority first, and whether each is the user's own."""
+    """Yield the folders of templates, lowest priority first, and whether each is the user's own."""
     yield PACKAGE_FOLDER, True
     for folder, is_own in settings_folders(env, line):
         # The current directory itself has no folder of templates.

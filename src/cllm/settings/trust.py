@@ -54,7 +54,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def dangerous_settings(content: dict[str, Any]) -> dict[str, Any]:
-    """The settings that need trust.
+    """Return the settings that need trust.
 
     These include variables, which are substituted into trusted commands; model files, which can
     run code; and schemas that are downloaded or outside the folder.

@@ -56,7 +56,7 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
         return values
 
     def exec_command(self, template: str) -> ContextCommand:
-        """The command of `--exec`, filled in at once: an error comes before anything runs.
+        """Return the command of `--exec`, filled in at once: an error comes before anything runs.
 
         Without variables, only a command whose braces all contain names is a template.
         """

@@ -38,7 +38,7 @@ replace = msgspec.structs.replace
 def build_conversation(
     new: NewConversation, *, key: str, owner: str, now: datetime
 ) -> StoredConversation:
-    """An empty conversation under the id `key`; a name equal to it is not stored."""
+    """Return an empty conversation under the id `key`; a name equal to it is not stored."""
     conversation = StoredConversation(
         id=key,
         owner=owner,
@@ -60,7 +60,7 @@ def build_conversation(
 def prepare_conversation(
     conversation: StoredConversation, *, owner: str, now: datetime | None
 ) -> StoredConversation:
-    """The conversation to insert, created `now`; UsageError if two turns share an id."""
+    """Return the conversation to insert, created `now`; UsageError if two turns share an id."""
     seen: set[str] = set()
     for turn in (*conversation.turns, *conversation.variants):
         if turn.id in seen:
@@ -152,7 +152,7 @@ def settle_turn(
 
 
 def start_turn(conversation: StoredConversation, start: TurnStart, *, now: datetime) -> Turn:
-    """The running turn.
+    """Return the running turn.
 
     A variant answers the last user input: later turns may only be failed ones or tool results.
     """
@@ -171,7 +171,7 @@ def start_turn(conversation: StoredConversation, start: TurnStart, *, now: datet
 
 
 def build_first_window(start: TurnStart) -> WindowRecord | None:
-    """The window of a turn that has sent nothing yet; only for the parameters of its request."""
+    """Return the window of a turn that has sent nothing yet, if its request has parameters."""
     if isinstance(start.parameters, msgspec.UnsetType):
         return None
     return WindowRecord(first_sequence=1, sent_messages=0, parameters=start.parameters)
@@ -283,7 +283,7 @@ def build_branch(
     path: Sequence[str] | None = None,
     opening: Opening | None,
 ) -> StoredConversation:
-    """The branch. Without fields of its own it belongs to the family of the conversation."""
+    """Return the branch. It belongs to the family of the conversation unless it has its own."""
     source = replace(conversation, turns=_without_running(conversation.turns))
     if path is not None:
         source = _with_path(conversation, path)
@@ -312,7 +312,7 @@ def build_branch(
 
 
 def _with_path(conversation: StoredConversation, path: Sequence[str]) -> StoredConversation:
-    """The conversation with these turns as its default path; the others are variants."""
+    """Return the conversation with these turns as its default path; the others are variants."""
     turns = {turn.id: turn for turn in conversation.turns + conversation.variants}
     missing = next((turn_id for turn_id in path if turn_id not in turns), None)
     if missing is not None:
@@ -386,7 +386,7 @@ def check_sequence(conversation: StoredConversation, sequence: int) -> None:
 
 
 def _truncate_after(conversation: StoredConversation, sequence: int) -> StoredConversation:
-    """The path up to that message; a truncated turn is incomplete and has no variants.
+    """Return the path up to that message; a truncated turn is incomplete and has no variants.
 
     The conversation may be loaded in part, from that message's turn on or earlier.
     """

@@ -40,7 +40,7 @@ def is_lease_valid(expires_at: datetime, now: datetime) -> bool:
 
 
 def next_fence(now: datetime, last: int | None) -> int:
-    """A number that grows with time, also if the clock is set back."""
+    """Return a number that grows with time, also if the clock is set back."""
     fence = (now - _EPOCH) // _MICROSECOND
     return fence if last is None else max(fence, last + 1)
 

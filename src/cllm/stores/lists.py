@@ -59,7 +59,7 @@ class ScannedLists(ABC):
 
     @abstractmethod
     async def _summaries(self, owner: str) -> tuple[Iterable[Summary], tuple[Notice, ...]]:
-        """All conversations, and a notice for each unreadable one."""
+        """Return all conversations, and a notice for each unreadable one."""
 
     @abstractmethod
     async def _scan(

@@ -49,7 +49,7 @@ class Lock:
 
 
 def try_lock(path: Path) -> Lock | None:
-    """The lock, or None while another holder has it."""
+    """Return the lock, or None while another holder has it."""
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:

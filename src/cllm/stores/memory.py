@@ -372,7 +372,7 @@ class MemoryStore(ScannedLists, EditingStore):
     def _try_begin(
         self, ref: str, start: TurnStart, owner: str, create: NewConversation | None
     ) -> Lease | None:
-        """The lease, or None while another one is valid."""
+        """Return the lease, or None while another one is valid."""
         check_id(ref)
         data = self._data
         key = _find_key(data.conversations, ref, owner)
@@ -410,7 +410,7 @@ class MemoryStore(ScannedLists, EditingStore):
         )
 
     def _settle_if_free(self, key: _Key) -> StoredConversation:
-        """The conversation as after the death of a process whose lease expired."""
+        """Return the conversation with the running turn of an expired lease settled."""
         return self._data.conversations[key] if self._is_leased(key) else self._settle(key)
 
     def _settle_expired(self) -> None:

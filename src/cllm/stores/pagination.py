@@ -56,7 +56,7 @@ def format_cursor(updated_at: datetime, last_id: str) -> str:
 
 
 def decode_cursor(cursor: str) -> tuple[datetime, str]:
-    """The time and id of a page's last item; UsageError for an invalid cursor."""
+    """Return the time and id of a page's last item; UsageError for an invalid cursor."""
     text, separator, last_id = cursor.partition(_SEPARATOR)
     invalid = UsageError(f"{cursor[:100]!r} is not a cursor of a conversation list.")
     try:

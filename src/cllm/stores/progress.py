@@ -11,7 +11,7 @@ show_progress: ContextVar[ShowProgress | None] = ContextVar("show_progress", def
 
 
 def current_track(task: str) -> Callable[[Iterable[str], int], Iterable[str]] | None:
-    """A function that yields items and shows the progress; None if nothing shows it."""
+    """Return a function that yields items and shows the progress; None if nothing shows it."""
     show = show_progress.get()
     return None if show is None else partial(_track, show, task)
 

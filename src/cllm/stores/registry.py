@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def normalize_url(url: str) -> str:
-    """The URL of a file or folder with the home folder in place of `~`; others are unchanged."""
+    """Return the URL with the home folder in place of `~`, if it is of a file or folder."""
     scheme, _, location = url.partition(":")
     if scheme not in PATH_SCHEMES:
         return url
@@ -80,7 +80,7 @@ SCHEMES: dict[str, Callable[[str, Clock, Path | None], Store]] = {
 
 
 def open_store(url: str, *, clock: Clock, cache: Path | None = None) -> Store:
-    """The store of the URL; its first use creates files or tables.
+    """Open the store of the URL; its first use creates files or tables.
 
     `cache`: the folder for the index of conversation files; None: the index is in memory.
     """
@@ -96,7 +96,7 @@ def open_store(url: str, *, clock: Clock, cache: Path | None = None) -> Store:
 
 
 def open_other_store(url: str, *, clock: Clock, cache: Path | None) -> Store:
-    """A store whose conversations are shown with others: reads hardly wait for a locked file."""
+    """Open a store whose conversations are shown with others; it hardly waits for a locked file."""
     scheme, _, location = url.partition(":")
     if scheme == "sqlite":
         return _open_sqlite(location, clock, cache, read_seconds=LOCKED_SECONDS)
@@ -104,7 +104,7 @@ def open_other_store(url: str, *, clock: Clock, cache: Path | None) -> Store:
 
 
 def open_file_store(url: str, *, clock: Clock, cache: Path | None, offload: "Offload") -> Store:
-    """The folder of a URL `json:PATH`; `offload` runs what reads and writes files."""
+    """Open the folder of a URL `json:PATH`; `offload` runs what reads and writes files."""
     return _open_json(url.partition(":")[2], clock, cache, offload)
 
 
@@ -117,7 +117,7 @@ def check_store_exists(url: str) -> None:
 
 
 def redact_password(url: str) -> str:
-    """The store URL with its password replaced by `***`."""
+    """Return the store URL with its password replaced by `***`."""
     scheme, separator, rest = url.partition("://")
     credentials, at, host = rest.rpartition("@")
     if not separator or not at:
@@ -127,7 +127,7 @@ def redact_password(url: str) -> str:
 
 
 def store_location(url: str) -> str:
-    """The store as people read it: a path, or the URL without its password."""
+    """Return the store as people read it: a path, or the URL without its password."""
     scheme, _, path = url.partition(":")
     return path if scheme in PATH_SCHEMES else redact_password(url)
 

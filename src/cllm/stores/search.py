@@ -62,7 +62,7 @@ class SearchTerm(msgspec.Struct, frozen=True):
 
 
 def extract_terms(text: str) -> tuple[str, ...]:
-    """The distinct terms of a text in their order."""
+    """Return the distinct terms of a text in their order."""
     if text.isascii():
         words = text.encode("ascii").translate(_PLAIN_WORDS).decode("ascii").split()
         return tuple(dict.fromkeys([word[:MAX_TERM_LENGTH] for word in words]))
@@ -76,7 +76,7 @@ def extract_terms(text: str) -> tuple[str, ...]:
 
 
 def parse_query(query: str) -> tuple[SearchTerm, ...]:
-    """The terms of a query; UsageError if it has none. `word*` is the start of a term."""
+    """Return the terms of a query; UsageError if it has none. `word*` is the start of a term."""
     terms: dict[SearchTerm, None] = {}
     folded = _fold_case(query)
     for run in _RUN.finditer(folded):
@@ -104,7 +104,7 @@ def _fold_case(text: str) -> str:
 
 
 def _split_pairs(run: str, *, with_last: bool) -> Iterator[str]:
-    """Every pair of neighbours, and the last character: each character starts a term."""
+    """Yield every pair of neighbours, and the last character: each character starts a term."""
     for at in range(len(run) - 1):
         yield run[at : at + 2]
     if with_last:
@@ -180,13 +180,13 @@ def _starts_joined(text: str) -> bool:
 
 
 def _find_word_end(text: str, start: int) -> int:
-    """The end of the word that continues at `start`; `start` if none does."""
+    """Return the end of the word that continues at `start`; `start` if none does."""
     run = _RUN.match(text, start)
     return start if run is None or run["joined"] is not None else run.end()
 
 
 def build_snippet(text: str, words: Sequence[SearchTerm]) -> str:
-    """One line of the text around the first of the words."""
+    """Return one line of the text around the first of the words."""
     line = " ".join(text[:MAX_INDEXED_CHARACTERS].split())
     first, _ = next(locate_words(line, words), (0, 0))
     start, stop = max(first - SNIPPET_RADIUS, 0), first + SNIPPET_RADIUS
@@ -194,7 +194,7 @@ def build_snippet(text: str, words: Sequence[SearchTerm]) -> str:
 
 
 def highlight_words(snippet: str, words: Sequence[SearchTerm]) -> str:
-    """The snippet as HTML, with the words in `<b>`."""
+    """Return the snippet as HTML, with the words in `<b>`."""
     from html import escape  # noqa: PLC0415 - a list needs no highlights
 
     parts: list[str] = []
@@ -206,7 +206,7 @@ def highlight_words(snippet: str, words: Sequence[SearchTerm]) -> str:
 
 
 def build_match(words: Sequence[SearchTerm], *more: str) -> str:
-    """The FTS5 query for all words and more terms. Terms contain no quotation marks."""
+    """Return the FTS5 query for all words and more terms. Terms contain no quotation marks."""
     return " AND ".join((*map(_quote_term, words), *(f'"{term}"' for term in more)))
 
 
@@ -217,12 +217,15 @@ def _quote_term(word: SearchTerm) -> str:
 
 
 def owner_term(owner: str) -> str:
-    """A term of every message of the owner and of no text, so that a search scans one owner."""
+    """Return the term that marks every message of an owner, so that a search scans one owner.
+
+    No text has this term.
+    """
     return "_" + hashlib.blake2b(owner.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
 def message_terms(message: Message) -> str:
-    """The terms of a message, up to MAX_INDEXED_CHARACTERS of its text.
+    """Return the terms of a message, up to MAX_INDEXED_CHARACTERS of its text.
 
     Indexing the rest would delay other writes, and PostgreSQL accepts at most 1 MB of terms.
     """
@@ -235,7 +238,7 @@ def build_index_terms(message: Message, owner: str) -> str:
 
 
 def rank_match(match: SearchMatch, words: Sequence[SearchTerm]) -> float:
-    """The frequency of the words relative to the length, from 0 to 1.
+    """Return the frequency of the words relative to the length, from 0 to 1.
 
     A word as it is in the query counts twice as much as another form of it.
     """
@@ -255,7 +258,7 @@ def _count_word(text: str, word: SearchTerm) -> int:
 def build_ranked_hits(
     matches: Sequence[SearchMatch], words: Sequence[SearchTerm], *, limit: int, offset: int
 ) -> Hits:
-    """A page of the ranked matches, which are sorted newest first.
+    """Return a page of the ranked matches, which are sorted newest first.
 
     `matches` has one more than MAX_RANKED if there are more.
     """
@@ -289,7 +292,7 @@ def build_hit(match: SearchMatch, words: Sequence[SearchTerm], relevance: float)
 
 
 def _text_or_empty(message: Message) -> str:
-    """The text of a message; "" if its JSON is damaged."""
+    """Return the text of a message; "" if its JSON is damaged."""
     try:
         return message.text
     except (msgspec.MsgspecError, UnicodeError):

@@ -75,7 +75,7 @@ def list_forms(word: str) -> tuple[str, ...]:
 
 
 def find_stem(word: str) -> str:
-    """The stem of a word of lower-case letters."""
+    """Return the stem of a word of lower-case letters."""
     if len(word) < _MIN_LENGTH:
         return word
     stem = _replace_participle(_replace_plural(word))
@@ -86,7 +86,7 @@ def find_stem(word: str) -> str:
 
 
 def _count_sequences(stem: str) -> int:
-    """The number of times that consonants follow vowels."""
+    """Count how often consonants follow vowels."""
     return len(_SEQUENCES.findall(stem))
 
 

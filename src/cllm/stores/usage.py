@@ -13,7 +13,7 @@ UNKNOWN_MODEL = "unknown"
 
 
 def list_calls(conversation: StoredConversation) -> Iterator[CallRecord]:
-    """The turns with usage, including variants and failed turns, without those of the parent.
+    """Yield the turns with usage, including variants and failed turns, without those of the parent.
 
     A branch has copies of turns that ended before it was created.
     """

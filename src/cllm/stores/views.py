@@ -7,7 +7,7 @@ from cllm.core.ports import Tail
 
 
 def select_tail(conversation: StoredConversation, tail: Tail) -> StoredConversation:
-    """The newest whole turns with at least `tail` messages."""
+    """Return the newest whole turns with at least `tail` messages."""
     if tail is None:
         return conversation
     first = len(conversation.turns)
@@ -25,7 +25,7 @@ def select_tail(conversation: StoredConversation, tail: Tail) -> StoredConversat
 
 
 def count_window_messages(conversation: StoredConversation) -> int:
-    """Messages from the last cut, or an earlier pin, on."""
+    """Count the messages from the last cut on, or from an earlier pin on."""
     history = [turn for turn in conversation.turns if turn.is_history]
     window = history[-1].window if history else None
     cut = 1 if window is None else window.first_sequence

@@ -8,7 +8,7 @@ from cllm.cli.inputs import OptionError
 
 @pytest.mark.parametrize("name", ["openai", "bedrock", "mine"])
 def test_built_in_and_configured_providers_can_have_a_key(name, monkeypatch):
-    monkeypatch.setattr(keys, "_configured_providers", lambda: {"mine"})
+    monkeypatch.setattr(keys, "_list_configured_providers", lambda: {"mine"})
     keys._check_provider(name)
 
 
@@ -22,6 +22,6 @@ def test_built_in_and_configured_providers_can_have_a_key(name, monkeypatch):
     ],
 )
 def test_other_names_are_refused_with_advice(name, text, monkeypatch):
-    monkeypatch.setattr(keys, "_configured_providers", lambda: {"mine"})
+    monkeypatch.setattr(keys, "_list_configured_providers", lambda: {"mine"})
     with pytest.raises(OptionError, match=text):
         keys._check_provider(name)

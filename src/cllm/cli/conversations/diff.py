@@ -37,8 +37,8 @@ def command(line: CommandLine, *, a: str, b: str | None, as_json: bool) -> None:
     one, other = app.run(_load_both(app, a, b))
     common = count_common(one.messages, other.messages)
     if as_json:
-        sides = {"a": _side_fields(one, common), "b": _side_fields(other, common)}
-        same = _system_text(one) == _system_text(other)
+        sides = {"a": _build_side_fields(one, common), "b": _build_side_fields(other, common)}
+        same = _read_system_text(one) == _read_system_text(other)
         output.print_json({"common": common, "same_system_prompt": same, **sides})
         return
     _print_difference(one, other, common)
@@ -57,17 +57,17 @@ async def _load_both(app: App, a: str, b: str | None) -> tuple[MessagePath, Mess
 
 
 def count_common(one: Sequence[Message], other: Sequence[Message]) -> int:
-    """The number of equal messages at the start."""
+    """Return the number of equal messages at the start."""
     pairs = zip(one, other, strict=False)
     common = 0
     for mine, theirs in pairs:
-        if mine != theirs and _content(mine) != _content(theirs):
+        if mine != theirs and _read_content(mine) != _read_content(theirs):
             break
         common += 1
     return common
 
 
-def _content(message: Message) -> Any:
+def _read_content(message: Message) -> Any:
     try:
         return message.role, message.json()
     except (msgspec.MsgspecError, UnicodeError):
@@ -78,9 +78,9 @@ def _print_difference(one: MessagePath, other: MessagePath, common: int) -> None
     counts = [pluralize(len(path.messages), "message") for path in (one, other)]
     output.print_styled(output.style(f"--- {one.label} ({counts[0]})", output.BOLD))
     output.print_styled(output.style(f"+++ {other.label} ({counts[1]})", output.BOLD))
-    if _system_text(one) != _system_text(other):
-        _print_side("-", "[system]", _system_text(one), output.RED)
-        _print_side("+", "[system]", _system_text(other), output.GREEN)
+    if _read_system_text(one) != _read_system_text(other):
+        _print_side("-", "[system]", _read_system_text(one), output.RED)
+        _print_side("+", "[system]", _read_system_text(other), output.GREEN)
     if common:
         last = one.messages[common - 1]
         text = f"  {pluralize(common, 'common message')}, up to: {common} [{last.role}] {last.text}"
@@ -96,23 +96,23 @@ def _print_difference(one: MessagePath, other: MessagePath, common: int) -> None
 
 def _print_side(sign: str, head: str, text: str, color: str) -> None:
     columns = output.terminal_columns()
-    for line in _side_lines(head, text):
+    for line in _format_side(head, text):
         for part in wrap_line(f"{sign} {line}", columns, indent=f"{sign}   "):
             output.print_styled(output.style(part.rstrip(), color))
 
 
-def _side_lines(head: str, text: str) -> Iterator[str]:
+def _format_side(head: str, text: str) -> Iterator[str]:
     yield head
     for line in (text or "(no text)").splitlines():
         yield f"  {line}"
 
 
-def _system_text(path: MessagePath) -> str:
+def _read_system_text(path: MessagePath) -> str:
     prompt = path.conversation.kept_prompt
     return "" if prompt is None else prompt.text
 
 
-def _side_fields(path: MessagePath, common: int) -> dict[str, Any]:
+def _build_side_fields(path: MessagePath, common: int) -> dict[str, Any]:
     return {
         "id": path.conversation.id,
         "label": path.label,

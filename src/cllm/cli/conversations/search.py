@@ -66,11 +66,11 @@ def found_fields(found: FoundConversation) -> dict[str, object]:
     return {
         **summary_fields(found.summary),
         "in_title": found.is_in_title,
-        "matches": [_hit_fields(hit) for hit in found.hits],
+        "matches": [_build_hit_fields(hit) for hit in found.hits],
     }
 
 
-def _hit_fields(hit: Hit) -> dict[str, object]:
+def _build_hit_fields(hit: Hit) -> dict[str, object]:
     return {
         "sequence_number": hit.sequence,
         "role": hit.role,

@@ -124,7 +124,7 @@ def _system_text(conversation: StoredConversation) -> str:
 
 
 def _message_lines(message: Message) -> Iterator[str]:
-    """The text of a message and one line per image or file in it."""
+    """Yield the text of a message and one line per image or file in it."""
     from cllm.wire.convert import find_media
 
     if message.text:
@@ -189,7 +189,7 @@ async def _print_prompt(app: App, ref: str, chosen: str, *, as_json: bool) -> No
 
 
 def content_text(content: Any) -> str:
-    """The text of a message's content; other parts as their type."""
+    """Return the text of a message's content; other parts as their type."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):

@@ -62,7 +62,9 @@ def command(line: CommandLine, *, ref: str | None, as_json: bool) -> None:
         if sums:
             output.print_line("")
             output.print_line(title)
-        for text in chart_lines(sums, output.terminal_columns() or DEFAULT_COLUMNS, bar=_bar()):
+        for text in chart_lines(
+            sums, output.terminal_columns() or DEFAULT_COLUMNS, bar=_draw_bar()
+        ):
             output.print_line(text)
 
 
@@ -75,7 +77,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _read_figures(app: App, ref: str | None) -> Figures:
-    """The figures of one conversation, or of all, including archived and side conversations."""
+    """Return the figures of one conversation, or of all with archived and side conversations."""
     price = app.prices.price_turn
     if ref is not None:
         conversation = await app.store.load(ref)
@@ -102,7 +104,7 @@ def _build_figures(report: CacheReport, calls: list[CallRecord]) -> Figures:
 
 
 def chart_lines(sums: Sequence[UsageSum], columns: int, *, bar: str = "█") -> Iterator[str]:
-    """A bar of the tokens and the figures of each sum, at most `columns` wide."""
+    """Yield a bar of the tokens and the figures of each sum, at most `columns` wide."""
     if not sums:
         return
     figures = align_columns(map(_sum_columns, sums))
@@ -128,7 +130,7 @@ def _sum_columns(each: UsageSum) -> tuple[str, ...]:
     )
 
 
-def _bar() -> str:
+def _draw_bar() -> str:
     return "█" if (sys.stdout.encoding or "").lower().startswith("utf") else "#"
 
 

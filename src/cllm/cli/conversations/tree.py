@@ -41,7 +41,7 @@ def command(line: CommandLine, *, ref: str | None, as_json: bool) -> None:
     app = open_app(line)
     nodes = app.run(_read_trees(app, ref))
     if as_json:
-        output.print_json(list(map(_node_fields, nodes)))
+        output.print_json(list(map(_build_node_fields, nodes)))
         return
     columns = output.terminal_columns()
     for node in nodes:
@@ -67,11 +67,11 @@ async def _read_trees(app: App, ref: str | None) -> list[TreeNode]:
 
 
 def tree_lines(node: TreeNode, *, selected: str | None = None) -> Iterator[str]:
-    yield _conversation_text(node.summary, selected)
-    yield from _inner_lines(node, "", selected)
+    yield _format_conversation(node.summary, selected)
+    yield from _format_inner(node, "", selected)
 
 
-def _inner_lines(node: TreeNode, indent: str, selected: str | None) -> Iterator[str]:
+def _format_inner(node: TreeNode, indent: str, selected: str | None) -> Iterator[str]:
     inner = node.inner
     for index, one in enumerate(inner):
         is_last = index == len(inner) - 1
@@ -82,8 +82,8 @@ def _inner_lines(node: TreeNode, indent: str, selected: str | None) -> Iterator[
             continue
         parent = one.summary.parent
         start = "" if parent is None else f"  {_start_text(parent.kind, parent.sequence)}"
-        yield f"{head}{_conversation_text(one.summary, selected, start)}"
-        yield from _inner_lines(one, indent + (SPACE if is_last else LINE), selected)
+        yield f"{head}{_format_conversation(one.summary, selected, start)}"
+        yield from _format_inner(one, indent + (SPACE if is_last else LINE), selected)
 
 
 def _start_text(kind: str, sequence: int) -> str:
@@ -92,7 +92,7 @@ def _start_text(kind: str, sequence: int) -> str:
     return f"after {sequence}" if sequence else "without shared messages"
 
 
-def _conversation_text(summary: Summary, selected: str | None, start: str = "") -> str:
+def _format_conversation(summary: Summary, selected: str | None, start: str = "") -> str:
     mark = "* " if selected in (summary.ref, summary.id) else ""
     archived = ", archived" if summary.archived_at is not None else ""
     title = one_line(summary.title or "")
@@ -101,9 +101,9 @@ def _conversation_text(summary: Summary, selected: str | None, start: str = "") 
     return f"{mark}{summary.ref}{start}  {count}, {when}{archived}  {title}".rstrip()
 
 
-def _node_fields(node: TreeNode) -> dict[str, Any]:
+def _build_node_fields(node: TreeNode) -> dict[str, Any]:
     return {
         **summary_fields(node.summary),
         "variants": node.variants,
-        "branches": list(map(_node_fields, node.branches)),
+        "branches": list(map(_build_node_fields, node.branches)),
     }

@@ -148,7 +148,7 @@ def _with_model(line: CommandLine, model: str | None) -> CommandLine:
 
 
 def _read_text(text: str | None, old: str) -> str:
-    """The new text: the argument, standard input, or what the user writes in an editor."""
+    """Return the new text: the argument, standard input, or what the user writes in an editor."""
     new = read_piped_text() or None if text is None else text
     if new is None and sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
         try:

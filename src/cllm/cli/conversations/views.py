@@ -54,11 +54,14 @@ def summary_columns(summary: Summary) -> tuple[str, ...]:
 
 
 def table_lines(summaries: Iterable[Summary], columns: int) -> list[str]:
-    """The lines with headings. A narrow terminal shows no models, a narrower one no counts."""
-    return align_columns([HEADINGS, *map(_table_row, summaries)], columns, optional=(3, 2))
+    """Return the lines with headings.
+
+    A narrow terminal shows no models, a narrower one no counts.
+    """
+    return align_columns([HEADINGS, *map(_build_table_row, summaries)], columns, optional=(3, 2))
 
 
-def _table_row(summary: Summary) -> tuple[str, ...]:
+def _build_table_row(summary: Summary) -> tuple[str, ...]:
     model = one_line((summary.model or "-").rpartition("/")[2])
     return (
         one_line(summary.ref),

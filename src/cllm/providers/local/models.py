@@ -361,7 +361,7 @@ def has_chat_template(path: Path) -> bool:
 
 
 def list_models(paths: CachePaths, *, with_known: bool = False) -> tuple[ListedModel, ...]:
-    """The models that can be used, sorted by name; `with_known`: also those to download first."""
+    """Return the usable models, sorted by name; `with_known`: also those to download first."""
     files = paths.models.glob("*" + SUFFIX) if paths.models.is_dir() else ()
     models = {
         name: ListedModel(name=name, size=model.size, is_downloaded=False, context=model.context)

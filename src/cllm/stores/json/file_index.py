@@ -212,7 +212,7 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 def find_index_path(cache: Path, kind: str, folder: Path) -> Path:
-    """The file of this kind of index for a folder, by its real path."""
+    """Return the file of this kind of index for a folder, by its real path."""
     name = blake2b(os.fsencode(os.path.realpath(folder)), digest_size=16).hexdigest()
     return cache / kind / f"{name}.sqlite3"
 

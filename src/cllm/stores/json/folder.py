@@ -165,7 +165,7 @@ class JsonFolder:
     def summaries(
         self, keys: Sequence[str] | None = None
     ) -> tuple[list[Summary], tuple[Notice, ...]]:
-        """The summaries of these files, or of all; each unreadable file adds a notice."""
+        """Return the summaries of these files, or of all; each unreadable file adds a notice."""
         summaries: list[Summary] = []
         notices: list[Notice] = []
         for key in self._list_keys() if keys is None else keys:
@@ -330,7 +330,10 @@ class JsonFolder:
 
 
 def _read_state(file: os.DirEntry[str]) -> str | None:
-    """None for a deleted file; an empty text for one that cannot be read, such as a link loop."""
+    """Return the state of a file: None if it is deleted, "" if it cannot be read.
+
+    A loop of links cannot be read, for example.
+    """
     try:
         status = file.stat()
     except FileNotFoundError:
@@ -342,7 +345,7 @@ def _read_state(file: os.DirEntry[str]) -> str | None:
 
 
 def _to_datetime(seconds: float) -> datetime:
-    """The datetime of a file's modification time, limited to datetime.max."""
+    """Return the datetime of a file's modification time, limited to datetime.max."""
     try:
         return datetime.fromtimestamp(seconds, tz=UTC)
     except (OverflowError, ValueError, OSError):

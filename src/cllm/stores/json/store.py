@@ -324,7 +324,7 @@ class JsonFileStore(ScannedLists, EditingStore):
             self._opened_texts.close()
 
     def _check_exists(self, ref: str, owner: str) -> str:
-        """The id, so that no lock file is created for a missing conversation."""
+        """Return the id of an existing conversation: a missing one must not get a lock file."""
         key = _check_owner(ref, owner)
         if not self._folder.has(key):
             raise ConversationNotFoundError(ref)

@@ -156,7 +156,7 @@ class TextIndex(FileIndex[IndexedContent]):
 
 
 def list_terms(conversation: StoredConversation) -> list[str]:
-    """The terms of each message on the default path, none of messages that are not searched."""
+    """Return the terms of each message on the default path; "" if it is not searched."""
     return [
         " ".join(extract_terms(message.text)) if turn.is_history else ""
         for _, turn, message in conversation.numbered_messages()

@@ -159,7 +159,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def split_url(url: str) -> tuple[str, PoolOptions]:
-    """The URL as asyncpg accepts it, without the `pool_…` parameters, and these."""
+    """Return the URL as asyncpg accepts it, without the `pool_…` parameters, and these."""
     try:
         parts = urlsplit(url)
     except ValueError as error:
@@ -251,7 +251,7 @@ class PostgresPool:
 
     @asynccontextmanager
     async def hold_snapshot(self) -> AsyncIterator[Connection]:
-        """A connection in one REPEATABLE READ transaction that cannot write."""
+        """Yield a connection in one REPEATABLE READ transaction that cannot write."""
         try:
             async with self._connection() as connection:
                 transaction = connection.transaction(isolation="repeatable_read", readonly=True)

@@ -75,14 +75,14 @@ async def add_conversation(
 async def _find_shared_groups(
     connection: Connection, source: StoredConversation, branch: StoredConversation
 ) -> dict[str, int]:
-    """The message groups of the turns that the branch shares, by their ids."""
+    """Return the message groups of the turns that the branch shares, by their ids."""
     shared = find_shared_turns(source, branch)
     rows = await connection.fetch(edit_sql.ALL_NUMBERS, source.owner, source.id)
     return {row["id"]: row["message_group"] for row in rows if row["id"] in shared}
 
 
 def _encode_place(at: TurnMove, group: int | None = None) -> tuple[int | None, ...]:
-    """The columns of ADD_TURN before those of the turn."""
+    """Return the columns of ADD_TURN before those of the turn."""
     return at.number, at.position, at.first_sequence, group
 
 
@@ -136,7 +136,7 @@ async def add_turn(
 
 
 def decode_digest_before(rows: Sequence[asyncpg.Record]) -> bytes | None:
-    """The digest of a row of DIGEST_BEFORE; None if a message before it cannot be read."""
+    """Return the digest of a row of DIGEST_BEFORE; None if a message before it cannot be read."""
     path_start, number, digest = rows[0] if rows else (None, None, None)
     stored: bytes | None = (path_start or ROOT) if number is None else digest
     return stored

@@ -196,7 +196,7 @@ class PostgresLists(PostgresBase):
 
 
 def build_tsquery(words: Sequence[SearchTerm], owner: str) -> str:
-    """A tsquery of the words and the owner's term."""
+    """Return a tsquery of the words and the owner's term."""
     owner_hash = hashlib.sha256(owner.encode(errors="surrogatepass")).hexdigest()[:16]
     # Words have only letters and digits, so nothing needs escaping.
     quoted = map(_quote_term, words)

@@ -53,7 +53,7 @@ POSTGRES_CODEC = _PostgresCodec(encode_time=to_utc, decode_time=to_utc)
 
 
 def decode_conversation(rows: Sequence[asyncpg.Record]) -> StoredConversation | None:
-    """The conversation of LOAD: a row per turn, or one without turns."""
+    """Return the conversation of LOAD: a row per turn, or one without turns."""
     if not rows:
         return None
     turns: list[Turn] = []
@@ -95,7 +95,7 @@ _COUNT_AT = _POSITION_AT + 1
 async def load_outline_from(
     connection: Connection, owner: str, key: str, sequence: int
 ) -> StoredConversation:
-    """The path from the turn with that message on, with placeholders for messages."""
+    """Return the path from the turn with that message on, with placeholders for messages."""
     row = await connection.fetchrow(sql.FIND, owner, key)
     if row is None:
         raise ConversationNotFoundError(key)

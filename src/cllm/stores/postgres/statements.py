@@ -31,7 +31,7 @@ MESSAGES_AT = TURN_AT + len(TURN_COLUMNS)
 
 
 def tail_parameter(tail: Tail) -> int | None:
-    """The parameter for a tail: a number of messages, or NULL for the window."""
+    """Return the parameter for a tail: a number of messages, or NULL for the window."""
     return max(min(tail, MAX_BIGINT), 0) if isinstance(tail, int) else None
 
 

@@ -70,7 +70,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_heads() -> tuple[str, ...]:
-    """The newest revisions: one, unless the migrations have diverged."""
+    """Return the newest revisions: one, unless the migrations have diverged."""
     return tuple(ScriptDirectory.from_config(_build_config(None)).get_heads())
 
 
@@ -205,7 +205,7 @@ def _list_triggers(bind: sa.Connection) -> list[str]:
 
 
 def list_stored_prompts(bind: sa.Connection) -> list[StoredPrompt]:
-    """The system prompts that an upgrade to the second revision deletes."""
+    """Return the system prompts that an upgrade to the second revision deletes."""
     if current_revision(bind) != FIRST:
         return []
     table = sa.table("conversations", sa.column("id"), sa.column(SYSTEM_MESSAGE_COLUMN))
@@ -241,7 +241,7 @@ def adopt(bind: sa.Connection, *, upgrade_command: str = "cllm db upgrade") -> A
 
 
 def _list_missing_columns(bind: sa.Connection, revision: str) -> list[str]:
-    """Columns that one of the first two revisions has and the database does not have."""
+    """Return the columns that one of the first two revisions has and the database does not have."""
     own = {SYSTEM_MESSAGE_COLUMN} if revision == FIRST else set()
     expected = {
         "conversations": LEGACY_CONVERSATION_COLUMNS | own,

@@ -223,7 +223,7 @@ class RowCodec:
         turns: tuple[Turn, ...] = (),
         variants: tuple[Turn, ...] = (),
     ) -> StoredConversation:
-        """A conversation with the newest turns of its path."""
+        """Return a conversation with the newest turns of its path."""
         loaded = sum([len(turn.messages) for turn in turns])
         return StoredConversation(
             owner=row[0],
@@ -352,7 +352,7 @@ def _decode_bytes(stored: Any) -> bytes | None:
 
 
 def _encode_parent(parent: Branch | None) -> Row:
-    """The columns of the parent; the kind is NULL for a branch."""
+    """Return the columns of the parent; the kind is NULL for a branch."""
     if parent is None:
         return None, None, None
     return parent.conversation, parent.sequence, None if parent.kind == "branch" else parent.kind
@@ -375,12 +375,12 @@ def encode_message(message: Message) -> Row:
 
 @row_decoder
 def decode_unchecked_message(role: Any, dialect: Any, raw: str) -> Message:
-    """A message that may be damaged, for example to delete it."""
+    """Return a message that may be damaged, for example to delete it."""
     return Message(role=role, dialect=dialect, raw=raw.encode())
 
 
 def decode_message(role: Any, dialect: Any, raw: Any) -> Message:
-    """A message with a valid role and dialect whose text starts like a JSON object."""
+    """Return a message with a valid role and dialect whose text starts like a JSON object."""
     is_valid = type(raw) is str and role in _ROLES and dialect in _DIALECTS
     if not is_valid or not _is_object(raw):
         raise UnreadableRowError("not a message")
@@ -405,7 +405,7 @@ def decode_number(stored: Any) -> int:
 
 
 def require_row(row: T | None) -> T:
-    """The row; UnreadableRowError if a row that another one refers to is missing."""
+    """Return the row; UnreadableRowError if a row that another one refers to is missing."""
     if row is None:
         raise UnreadableRowError("missing")
     return row
@@ -492,7 +492,7 @@ def decode_window(stored: str | None) -> WindowRecord | None:
 
 
 def decode_response(row: RowValues, request: RequestKey) -> KeptResponse:
-    """The saved response, from the columns body, status, headers and response."""
+    """Return the saved response, from the columns body, status, headers and response."""
     body, status, headers, response = row
     if body != request.body:
         raise RequestConflictError
@@ -519,5 +519,8 @@ _imported = msgspec.json.Decoder(ImportedFields, strict=False)
 
 @row_decoder
 def decode_imported(rows: Iterable[Any]) -> dict[str, ImportedFields]:
-    """The fields of imported messages by message ID, from rows of turn ID, ordinal and JSON."""
+    """Return the fields of imported messages by message ID.
+
+    A row has a turn ID, an ordinal and JSON.
+    """
     return {make_message_id(turn, ordinal): _imported.decode(text) for turn, ordinal, text in rows}

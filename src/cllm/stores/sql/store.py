@@ -121,7 +121,7 @@ class TurnMove(NamedTuple):
 
 
 def number_turns(conversation: StoredConversation) -> list[tuple[Turn, TurnMove]]:
-    """The turns of a new conversation with their numbers: the path, then the variants."""
+    """Return the turns of a new conversation with their numbers: the path, then the variants."""
     moves: list[tuple[Turn, TurnMove]] = []
     before = 0
     for number, turn in enumerate(conversation.turns, 1):
@@ -148,7 +148,7 @@ def with_placeholders(turn: Turn, count: int) -> Turn:
 def diff_conversations(
     old: StoredConversation, new: StoredConversation, stored: Mapping[str, StoredTurn]
 ) -> ConversationDiff:
-    """The changes from `old`, which can be loaded in part, to `new`.
+    """Return the changes from `old`, which can be loaded in part, to `new`.
 
     An edit adds no turn, and removes messages only from a turn's end.
     """

@@ -76,7 +76,7 @@ def _conversations(metadata: sa.MetaData, engine: Engine) -> None:
 
 
 def _usage_columns() -> list[sa.Column[int]]:
-    """All NULL if the provider counted nothing."""
+    """Return the columns of token counts: all NULL if the provider counted nothing."""
     names = ("input", "output", "cache_read", "cache_write", "reasoning", "cache_write_hour")
     return [
         *(sa.Column(f"{name}_tokens", sa.BigInteger) for name in names),

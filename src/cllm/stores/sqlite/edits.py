@@ -66,7 +66,7 @@ def add_conversation(
 def _find_shared_groups(
     db: sqlite3.Connection, source: StoredConversation, branch: StoredConversation
 ) -> dict[str, int]:
-    """The message groups of the turns that the branch shares, by their ids."""
+    """Return the message groups of the turns that the branch shares, by their ids."""
     shared = find_shared_turns(source, branch)
     rows = db.execute(sql.ALL_NUMBERS, (source.owner, source.id)).fetchall()
     return {row[0]: decode_number(row[3]) for row in rows if row[0] in shared}
@@ -152,7 +152,7 @@ def delete_messages(
 def _list_terms(
     db: sqlite3.Connection, owner: str, group: int, first: int = 0
 ) -> list[tuple[int, str]]:
-    """The row numbers and the search terms of the messages that have terms."""
+    """Return the row numbers and the search terms of the messages that have terms."""
     rows = db.execute(sql.RAW_BYTES, (owner, group, first)).fetchall()
     terms = [(row, build_index_terms(Message(role="user", raw=raw), owner)) for row, raw in rows]
     return [each for each in terms if each[1]]

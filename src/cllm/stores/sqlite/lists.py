@@ -83,7 +83,7 @@ class SqliteLists(SqliteBase):
         cursor: str | None = None,
         offset: int = 0,
     ) -> Page:
-        """One page of summaries; a row that cannot be read becomes a notice.
+        """Return one page of summaries; a row that cannot be read becomes a notice.
 
         A page of only unreadable rows would have no cursor, so it extends to the first readable
         row.

@@ -46,7 +46,7 @@ def not_utf8_error() -> UnreadableRowError:
 
 
 def fetch_rows(db: sqlite3.Connection, statement: str, values: Sequence[Any]) -> list[Row]:
-    """All rows; text that is not UTF-8 is returned as bytes."""
+    """Return all rows; text that is not UTF-8 as bytes."""
     try:
         return db.execute(statement, values).fetchall()
     except sqlite3.OperationalError as error:
@@ -83,12 +83,12 @@ def _decode_or_bytes(stored: bytes) -> str | bytes:
 
 
 def decode_lossy(stored: str | bytes) -> str:
-    """The text, with replacement characters for bytes that are not UTF-8."""
+    """Return the text, with replacement characters for bytes that are not UTF-8."""
     return stored.decode(errors="replace") if isinstance(stored, bytes) else stored
 
 
 def with_replacements(row: Row, columns: Sequence[str]) -> Row:
-    """The row with replacement characters in REPLACEABLE_COLUMNS, if it needs them.
+    """Return the row with replacement characters in REPLACEABLE_COLUMNS, if it needs them.
 
     A name becomes None: with such a character it would be another name.
     """
@@ -137,7 +137,7 @@ def find_conversation(db: sqlite3.Connection, ref: str, owner: str) -> Row:
 
 
 def find_key(db: sqlite3.Connection, ref: str, owner: str) -> Row:
-    """The owner and id of the conversation, also if the rest of its row is damaged."""
+    """Return the owner and id of the conversation, also if the rest of its row is damaged."""
     row: Row | None = db.execute(sql.FIND_KEY, (owner, check_id(ref))).fetchone()
     if row is None:
         raise ConversationNotFoundError(ref)
@@ -166,7 +166,7 @@ def _load(db: sqlite3.Connection, row: Row, tail: Tail) -> StoredConversation:
 
 
 def _find_start(db: sqlite3.Connection, row: Row, tail: Tail) -> int | None:
-    """The position where loading starts; None: no turn."""
+    """Return the position where loading starts; None: no turn."""
     if tail is None:
         return FIRST_POSITION
     key, total = row[:2], row[MESSAGE_COUNT_AT]
@@ -243,7 +243,7 @@ def load_outline_from(db: sqlite3.Connection, row: Row, position: int) -> Stored
 def _load_outline(
     db: sqlite3.Connection, key: Row, position: int
 ) -> tuple[tuple[Turn, ...], tuple[Turn, ...], dict[str, int]]:
-    """The turns from `position` on, their variants, and the message count of each."""
+    """Return the turns from `position` on, their variants, and the message count of each."""
     with check_utf8():
         path = db.execute(sql.PATH, (*key, position)).fetchall()
         variants = db.execute(sql.VARIANTS_FROM, (*key, position)).fetchall()

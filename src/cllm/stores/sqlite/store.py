@@ -430,7 +430,7 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
 
 
 def parse_location(location: str) -> tuple[Path, Synchronous]:
-    """The file and the mode of a store URL: `PATH` or `PATH?synchronous=normal`."""
+    """Return the file and the mode of a store URL: `PATH` or `PATH?synchronous=normal`."""
     path, _, query = location.partition("?")
     if not path or path == ":memory:":
         raise SettingsError("the store 'sqlite:' needs the path of a file: sqlite:PATH.")

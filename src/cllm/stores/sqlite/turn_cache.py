@@ -99,7 +99,7 @@ class TurnCache:
 
 
 def select_cached_tail(cached: CachedTurns, pins: Sequence[int], tail: Tail) -> CachedTurns | None:
-    """The part of the entry that the store would load; None if the entry has less."""
+    """Return the part of the entry that the store would load; None if the entry has less."""
     first = _find_window_start(cached, pins) if tail == "window" else _find_start(cached, tail)
     if first is None or not cached.first_sequence <= first <= cached.message_count:
         return None

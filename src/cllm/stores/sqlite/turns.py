@@ -149,7 +149,7 @@ def _find_with_lease(db: sqlite3.Connection, ref: str, owner: str) -> _StoredSta
 def _find_creating_lease(
     db: sqlite3.Connection, ref: str, owner: str, create: NewConversation | None
 ) -> Row | None:
-    """The lease on a conversation that a hidden first turn will create."""
+    """Return the lease on a conversation that a hidden first turn will create."""
     if create is None:
         return None
     for name in dict.fromkeys((ref, create.id, create.name or create.id)):
@@ -160,7 +160,7 @@ def _find_creating_lease(
 
 
 def _find_slot(db: sqlite3.Connection, stored: _StoredState, start: TurnStart) -> tuple[int, int]:
-    """The number of the new turn, and the position of its slot on the path."""
+    """Return the number of the new turn, and the position of its slot on the path."""
     key, newest = stored.row[:2], stored.newest
     number = 1 if newest is None else decode_number(newest[0]) + 1
     # A visible turn is inserted now, and the unique index rejects a duplicate.
@@ -180,7 +180,7 @@ def _find_slot(db: sqlite3.Connection, stored: _StoredState, start: TurnStart) -
 def _digest_before(
     db: sqlite3.Connection, conversation: StoredConversation, position: int
 ) -> bytes | None:
-    """The path digest before a position; None if a message before it cannot be read."""
+    """Return the path digest before a position; None if a message before it cannot be read."""
     key = (conversation.owner, conversation.id)
     row = db.execute(sql.DIGEST_BEFORE, (*key, position)).fetchone()
     if row is None:
@@ -351,7 +351,7 @@ def _write_in_slot(
 
 
 def _find_turn_rows(db: sqlite3.Connection, key: Row, lease: Lease) -> TurnRows:
-    """The rows of a running turn; for a hidden one, its number."""
+    """Return the rows of a running turn; for a hidden one, its number."""
     if lease.visible:
         rows = db.execute(sql.NEWEST_MESSAGES, key).fetchall()
         number, group, first = require_row(rows[0] if rows else None)
@@ -404,7 +404,7 @@ def free_conversation(
 def find_dead_leases(
     db: sqlite3.Connection, owner: str, ref: str | None, *, now: datetime, process: ProcessLock
 ) -> list[Row]:
-    """The keys of the conversations whose process died: one, or all of the owner."""
+    """Return the keys of the conversations whose process died: one, or all of the owner."""
     rows = db.execute(sql.LEASES, (owner, ref)).fetchall()
     return [(owner, row[4]) for row in rows if not is_held(row, now, process)]
 

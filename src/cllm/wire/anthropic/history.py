@@ -258,7 +258,7 @@ def _has_cache_control(tool: Any) -> bool:
     return isinstance(tool, dict) and bool(tool.get("cache_control"))
 
 
-def _count(turns: Iterable[MessageDraft]) -> int:
+def _count_in_drafts(turns: Iterable[MessageDraft]) -> int:
     count = 0
     for turn in turns:
         for part in turn.parts:
@@ -267,14 +267,22 @@ def _count(turns: Iterable[MessageDraft]) -> int:
     return count
 
 
-def count_cache_breakpoints(
-    fields: Fields, head: MessageDraft, turns: Sequence[MessageDraft]
-) -> int:
+def fit_cache_breakpoints(
+    fields: Fields, head: MessageDraft, turns: Sequence[MessageDraft], notes: NoticeMerger
+) -> Fields:
+    """Change the breakpoints to a number and an order that the API accepts."""
+    count = _count_breakpoints(fields, head, turns)
+    if count > MAX_CACHE_BREAKPOINTS:
+        fields = _limit_breakpoints(fields, head, turns, notes)
+    return _order_breakpoints(fields, head, turns, notes) if count > 1 else fields
+
+
+def _count_breakpoints(fields: Fields, head: MessageDraft, turns: Sequence[MessageDraft]) -> int:
     own = 1 if fields.get("cache_control") else 0
-    return own + sum(map(_has_cache_control, _get_tools(fields))) + _count((head, *turns))
+    return own + sum(map(_has_cache_control, _get_tools(fields))) + _count_in_drafts((head, *turns))
 
 
-def limit_cache_breakpoints(
+def _limit_breakpoints(
     fields: Fields, head: MessageDraft, turns: Sequence[MessageDraft], notes: NoticeMerger
 ) -> Fields:
     """Remove breakpoints above the limit, the oldest in the messages first.
@@ -282,7 +290,7 @@ def limit_cache_breakpoints(
     The last three of tools and system prompt stay if the messages have one.
     """
     own = 1 if fields.get("cache_control") else 0
-    moving, fixed = _count(turns), count_cache_breakpoints(fields, head, ()) - own
+    moving, fixed = _count_in_drafts(turns), _count_breakpoints(fields, head, ()) - own
     surplus = own + moving + fixed - MAX_CACHE_BREAKPOINTS
     notes.add(
         "cache_mark_left_out",
@@ -302,7 +310,7 @@ def limit_cache_breakpoints(
     return {**fields, "tools": tools} if tools else fields
 
 
-def order_cache_breakpoints(
+def _order_breakpoints(
     fields: Fields, head: MessageDraft, turns: Sequence[MessageDraft], notes: NoticeMerger
 ) -> Fields:
     """Shorten one-hour breakpoints after a five-minute one: the API refuses that order."""

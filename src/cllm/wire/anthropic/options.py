@@ -270,7 +270,7 @@ def _encode_extra(extra: Fields, fields: Fields, notices: NoticeSink) -> None:
 
 
 def default_max_tokens(model: str) -> int:
-    """The model's maximum output."""
+    """Return the model's maximum output in tokens."""
     features = find_claude_model(model)
     if features is None:
         return UNKNOWN_MODEL_LIMIT

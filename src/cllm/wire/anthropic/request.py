@@ -18,13 +18,10 @@ from cllm.core.message import (
 )
 from cllm.core.prompt import Original, Prompt, prompt_from_original
 from cllm.wire.anthropic.history import (
-    MAX_CACHE_BREAKPOINTS,
     MessageDraft,
     arrange_messages,
-    count_cache_breakpoints,
     filter_system_parts,
-    limit_cache_breakpoints,
-    order_cache_breakpoints,
+    fit_cache_breakpoints,
 )
 from cllm.wire.anthropic.models import (
     DISABLED,
@@ -88,15 +85,7 @@ def encode_request(
     aliases = Aliases(names=NAMES, ids=IDS)
     arranged, moved = arrange_messages(messages, model, notes)
     repaired = repair(tuple(apply_aliases(arranged, aliases)))
-    turns = [
-        MessageDraft(
-            role="user" if message.role == "tool" else message.role,
-            parts=message.parts,
-            raw=message.raw,
-            extra=message.extra,
-        )
-        for message in repaired.messages
-    ]
+    turns = [_draft_message(message) for message in repaired.messages]
     head = MessageDraft(role="system", parts=tuple(system or ()), raw=system_raw)
     head.change([*filter_system_parts(head.parts, notes), *moved])
     fit_notices = NoticeSink()
@@ -104,11 +93,7 @@ def encode_request(
     fields = fit_parameters(drop_idle_tool_choice(fields, fit_notices), model, fit_notices)
     fields = _add_called_tools(fields, turns, notes)
     fields = _fit_thinking(fields, turns, notes)
-    breakpoints = count_cache_breakpoints(fields, head, turns)
-    if breakpoints > MAX_CACHE_BREAKPOINTS:
-        fields = limit_cache_breakpoints(fields, head, turns, notes)
-    if breakpoints > 1:
-        fields = order_cache_breakpoints(fields, head, turns, notes)
+    fields = fit_cache_breakpoints(fields, head, turns, notes)
     sent = _without(fields, EXCLUDED_FIELDS)
     body: Fields = {"model": model, **sent}
     if head.parts:
@@ -125,6 +110,15 @@ def encode_request(
         is_unconverted=sent == _without(parameters, ("betas",))
         and _is_unchanged(messages, turns)
         and head.raw is system_raw,
+    )
+
+
+def _draft_message(message: OutgoingMessage) -> MessageDraft:
+    return MessageDraft(
+        role="user" if message.role == "tool" else message.role,
+        parts=message.parts,
+        raw=message.raw,
+        extra=message.extra,
     )
 
 

@@ -193,7 +193,7 @@ def _decode_document(raw: msgspec.Raw) -> Document | None:
 
 
 def _source_form(source: _Source) -> str | None:
-    """None unless exactly one field has content."""
+    """Return the one field that has content; None if none or several have."""
     forms = [name for name in _Source.__struct_fields__ if getattr(source, name) is not None]
     return forms[0] if len(forms) == 1 else None
 

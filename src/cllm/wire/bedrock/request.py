@@ -316,26 +316,23 @@ def encode_request(
         body["toolConfig"] = {**config, "tools": tools}
     if system_blocks:
         body["system"] = system_blocks
-    body["messages"] = [
-        {"role": message.role, "content": message.blocks}
-        if message.raw is None
-        else msgspec.Raw(message.raw)
-        for message in encoded
-    ]
+    body["messages"] = [_join_blocks(message) for message in encoded]
     body |= {name: value for name, value in parameters.items() if name not in EXCLUDED_PARAMETERS}
     if MODEL_FIELDS in body:
         body[MODEL_FIELDS] = alias_field(body[MODEL_FIELDS], aliases, "tool_choice", "name")
-    if _is_open_loop_without_thinking(repaired.messages):
-        message = "Thinking is disabled: the open tool call was made without thinking."
-        _disable_thinking(body, message, notes)
-    elif repaired.messages and repaired.messages[-1].role == "assistant":
-        _disable_thinking(body, "Thinking is disabled: the reply is prefilled.", notes)
+    _fit_thinking(body, repaired.messages, notes)
     return EncodedRequest(
         body=msgspec.json.encode(body),
         notices=(*notes.notices(), *repaired.notices),
         names=aliases.names,
         ids=aliases.ids,
     )
+
+
+def _join_blocks(message: BedrockMessage) -> Block | msgspec.Raw:
+    if message.raw is not None:
+        return msgspec.Raw(message.raw)
+    return {"role": message.role, "content": message.blocks}
 
 
 def _encode_system(
@@ -414,6 +411,15 @@ def _clean_tools(
             notes.add("cache_mark_left_out", "tools", message)
 
 
+def _fit_thinking(body: Block, messages: Sequence[OutgoingMessage], notes: NoticeMerger) -> None:
+    """Disable thinking where Claude refuses it: in a loop or reply that started without it."""
+    if _is_open_loop_without_thinking(messages):
+        message = "Thinking is disabled: the open tool call was made without thinking."
+        _disable_thinking(body, message, notes)
+    elif messages and messages[-1].role == "assistant":
+        _disable_thinking(body, "Thinking is disabled: the reply is prefilled.", notes)
+
+
 def _is_open_loop_without_thinking(messages: Sequence[OutgoingMessage]) -> bool:
     if len(messages) <= 1 or not isinstance(next(iter(messages[-1].parts), None), ToolResult):
         return False
@@ -421,7 +427,6 @@ def _is_open_loop_without_thinking(messages: Sequence[OutgoingMessage]) -> bool:
 
 
 def _disable_thinking(body: Block, message: str, notes: NoticeMerger) -> None:
-    """Remove the parameter: Claude refuses it in a loop or answer that started without thinking."""
     fields = body.get(MODEL_FIELDS)
     fields = fields if isinstance(fields, dict) else {}
     thinking = fields.get("thinking")

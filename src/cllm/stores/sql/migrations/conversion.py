@@ -127,7 +127,7 @@ class _TableWriter:
             self._bind.execute(sa.text(_INDEX), indexed)
 
     def _free_name(self, owner: str, name: str | None) -> str | None:
-        """The name, or None if another conversation has it: metadata can repeat names."""
+        """Return the name, or None if another conversation has it: metadata can repeat names."""
         table = self._conversations
         exists = sa.select(table.c.id).where(table.c.owner == owner, table.c.name == name)
         return None if name is None or self._bind.execute(exists).first() is not None else name
@@ -305,7 +305,7 @@ def _read_role(row: Row) -> str:
 
 
 def _record_turns(messages: Sequence[Row]) -> dict[int, LegacyTurn]:
-    """The turns by the index of their first message; empty if the roles show the turns."""
+    """Return the turns by the index of their first message; empty if the roles show the turns."""
     roles = [_read_role(row) for row in messages]
     numbers = [row["turn"] for row in messages]
     starts = [at for at, turn in enumerate(numbers) if at == 0 or turn != numbers[at - 1]]

@@ -82,7 +82,7 @@ def encode_uuid(bind: sa.Connection, value: uuid.UUID) -> Any:
 
 
 def parse_uuid(text: str) -> uuid.UUID | None:
-    """The UUID, if the text is its canonical notation."""
+    """Return the UUID, if the text is its canonical notation."""
     try:
         value = uuid.UUID(text)
     except ValueError:
@@ -96,7 +96,7 @@ def decode_id(value: Any) -> str:
 
 
 def read_rows(bind: sa.Connection, query: sa.Select[Any]) -> list[Row]:
-    """The rows of a query; UnreadableRowError if a column has another type."""
+    """Return the rows of a query; UnreadableRowError if a column has another type."""
     try:
         return [dict(row) for row in bind.execute(query).mappings()]
     except ValueError as error:
@@ -165,7 +165,7 @@ class LegacyMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def build_id(owner: str, conversation: str) -> uuid.UUID:
-    """The legacy id of a conversation whose id is not a UUID."""
+    """Return the legacy id of a conversation whose id is not a UUID."""
     return uuid.uuid5(NAMESPACE, f"{owner}/{conversation}")
 
 
