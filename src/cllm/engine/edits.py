@@ -14,6 +14,8 @@ from cllm.wire.convert import has_user_input, is_plain_user, parts_of
 from cllm.wire.openai.parts import encode_parts
 
 replace = msgspec.structs.replace
+TAILS = (1, 50, None)
+"""Numbers of messages to load, in order, until the last turn with a user message is found."""
 
 
 class LastTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +37,15 @@ def find_last_turn(conversation: StoredConversation) -> LastTurn | None:
         users = [index for index, message in enumerate(turn.messages) if is_plain_user(message)]
         if turn.state != "running" and users:
             return LastTurn(turn=turn, first=first, input=turn.messages[: users[-1] + 1])
+    return None
+
+
+async def load_last_turn(store: Store, ref: str, *, owner: str) -> LastTurn | None:
+    """Load no more messages of the conversation than `find_last_turn` needs."""
+    for tail in TAILS:
+        last = find_last_turn(await store.load(ref, owner=owner, tail=tail))
+        if last is not None:
+            return last
     return None
 
 

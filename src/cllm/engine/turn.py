@@ -79,7 +79,7 @@ PreparedModels = dict[str, CllmError | None]
 """The models whose providers were prepared for a turn, each with its error or None."""
 Recorder = TurnRecorder | StatelessRecorder
 # A tuple: a union in isinstance() would be built for every event.
-BEFORE_REPLY = (TurnStarted, Noticed, UsageReported)
+BEFORE_REPLY = (Noticed, UsageReported)
 """Events that are not a part of a reply: after them another model can still be called."""
 
 
@@ -263,66 +263,49 @@ class Engine:
 
         If none replies, raise the error of the last model that could take the request.
         """
-        model, attempt = first.model, first
+        request, recorder = turn.request, turn.recorder
+        model = first.model
         failures: list[CllmError] = []
-        for next_model in (*turn.request.target.fallbacks, None):
+        for next_model in (*request.target.fallbacks, None):
             is_answering = False
+            costs: list[float | None] = []
             try:
-                if failures:
-                    attempt = self._build_attempt(model, first.choice, first.context)
-                async with aclosing(self._call_model(turn, attempt)) as events:
+                attempt = (
+                    self._build_attempt(model, first.choice, first.context) if failures else first
+                )
+                await _check_prepared(attempt, turn.prepared)
+                prompt = build_window_prompt(turn.conversation, request, attempt)
+                is_first = not recorder.has_prompt
+                recorder.on_prompt(prompt, attempt)
+                if is_first:
+                    yield _build_started(turn, attempt, prompt)
+                async with aclosing(self._call(prompt, attempt, request)) as events:
                     async for event in events:
+                        if isinstance(event, ReplyFinished):
+                            if request.storage.accept is not None:
+                                request.storage.accept(event)
+                            yield event
+                            saved = await self._save_reply(turn, event)
+                            cost = total_cost([*costs, _compute_cost(event, attempt.price)])
+                            yield TurnEnded(reply=event, turn=saved, model=attempt.model, cost=cost)
+                            return
+                        if isinstance(event, ToolRoundEnded):
+                            costs.append(_compute_cost(event.reply, attempt.price))
                         is_answering = is_answering or not isinstance(event, BEFORE_REPLY)
+                        recorder.on_event(event)
                         yield event
+                raise _build_no_reply_error(attempt)
             except CllmError as error:
                 if is_answering:
                     raise
                 _add_failure(failures, error)
                 reason = error
-            else:
-                return
             if next_model is None:
                 raise failures[-1]
             notice = fallback_notice(model, next_model, reason)
-            turn.recorder.on_event(notice)
+            recorder.on_event(notice)
             yield notice
             model = next_model
-
-    async def _call_model(
-        self, turn: _OpenTurn, attempt: Attempt
-    ) -> AsyncGenerator[TurnEvent, None]:
-        """Call one model; save the turn when its reply is complete."""
-        request, recorder = turn.request, turn.recorder
-        await _check_prepared(attempt, turn.prepared)
-        prompt = build_window_prompt(turn.conversation, request, attempt)
-        is_first = not recorder.has_prompt
-        recorder.on_prompt(prompt, attempt)
-        if is_first:
-            yield TurnStarted(
-                conversation=None if turn.conversation is None else turn.conversation.id,
-                model=attempt.model,
-                prompt=prompt,
-                lease=recorder.lease,
-            )
-        costs: list[float | None] = []
-        async with aclosing(self._call(prompt, attempt, request)) as events:
-            async for event in events:
-                if isinstance(event, ReplyFinished):
-                    if request.storage.accept is not None:
-                        request.storage.accept(event)
-                    yield event
-                    saved = await self._save_reply(turn, event)
-                    cost = total_cost([*costs, _compute_cost(event, attempt.price)])
-                    yield TurnEnded(reply=event, turn=saved, model=attempt.model, cost=cost)
-                    return
-                if isinstance(event, ToolRoundEnded):
-                    costs.append(_compute_cost(event.reply, attempt.price))
-                recorder.on_event(event)
-                yield event
-        name = attempt.route.provider.name
-        raise BrokenStreamError(
-            f"Provider '{name}' ended its stream without a reply; try again.", provider=name
-        )
 
     async def _save_reply(self, turn: _OpenTurn, reply: ReplyFinished) -> Turn | None:
         """Save the turn with its complete reply, and the model if it changes."""
@@ -550,6 +533,23 @@ def _add_failure(failures: list[CllmError], error: CllmError) -> None:
         failures.append(error)
     elif not failures or not is_unfit(error):
         raise error
+
+
+def _build_started(turn: _OpenTurn, attempt: Attempt, prompt: Prompt) -> TurnStarted:
+    conversation = turn.conversation
+    return TurnStarted(
+        conversation=None if conversation is None else conversation.id,
+        model=attempt.model,
+        prompt=prompt,
+        lease=turn.recorder.lease,
+    )
+
+
+def _build_no_reply_error(attempt: Attempt) -> BrokenStreamError:
+    name = attempt.route.provider.name
+    return BrokenStreamError(
+        f"Provider '{name}' ended its stream without a reply; try again.", provider=name
+    )
 
 
 async def _check_prepared(attempt: Attempt, prepared: PreparedModels) -> None:

@@ -12,8 +12,9 @@ from cllm.core.conversation import (
 )
 from cllm.core.errors import UsageError
 from cllm.core.message import Message, plain_message
-from cllm.core.notice import Notice
+from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.ports import Opening
+from cllm.core.prompt import Prompt
 from cllm.history.context import NO_CONTEXT, Context
 
 
@@ -37,10 +38,63 @@ class GivenPrompt(msgspec.Struct, frozen=True, kw_only=True):
         return plain_message("system", self.text)
 
 
+class SplitMessages(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages of a request, and its system prompt.
+
+    `prompt_messages`: those to send, without a system prompt that is the first message.
+    `saved_messages`: those without the role `system`. `index` is that of the system prompt,
+    `ignored_indexes` are those of other system messages; a continued conversation ignores them.
+    """
+
+    system: Message | None
+    prompt_messages: tuple[Message, ...]
+    saved_messages: tuple[Message, ...]
+    ignored_indexes: tuple[int, ...] = ()
+    index: int = 0
+
+    @property
+    def has_inner_system(self) -> bool:
+        """Whether system messages are among the messages of the prompt."""
+        return len(self.prompt_messages) != len(self.saved_messages)
+
+    @property
+    def system_prompt(self) -> GivenPrompt:
+        if self.system is None:
+            return GivenPrompt()
+        path = f"messages[{self.index}]"
+        return GivenPrompt(said=self.system, text=self.system.text, source=path)
+
+    def ignored_notices(self) -> tuple[Notice, ...]:
+        return tuple(NoticeCollector(map(_ignored_notice, self.ignored_indexes)))
+
+
 class SystemChoice(msgspec.Struct, frozen=True, kw_only=True):
     message: Message | None
     opening: Opening | None = None
     notices: tuple[Notice, ...] = ()
+
+
+def split_messages(prompt: Prompt) -> SplitMessages:
+    messages = prompt.messages
+    indexes = [index for index, message in enumerate(messages) if message.role == "system"]
+    if prompt.system is None and not indexes:
+        return SplitMessages(system=None, prompt_messages=messages, saved_messages=messages)
+    saved = tuple(message for message in messages if message.role != "system")
+    if prompt.system is not None:
+        return SplitMessages(
+            system=prompt.system,
+            prompt_messages=messages,
+            saved_messages=saved,
+            ignored_indexes=tuple(indexes),
+        )
+    first = indexes[0]
+    return SplitMessages(
+        system=messages[first],
+        index=first,
+        prompt_messages=messages[1:] if first == 0 else messages,
+        saved_messages=saved,
+        ignored_indexes=tuple(indexes[1:]),
+    )
 
 
 def choose_system(
@@ -202,3 +256,11 @@ def prompt_without_context(text: str) -> str:
 
 def _read_prompt_text(stored: Message | None) -> str:
     return "" if stored is None else prompt_without_context(stored.text).strip()
+
+
+def _ignored_notice(index: int) -> Notice:
+    return Notice(
+        code="system_message_ignored",
+        path=f"messages[{index}]",
+        message="A request can have only one system prompt; this system message was ignored.",
+    )

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
+from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.errors import ConversationBusyError, SequenceNotFoundError, UsageError
 from cllm.core.message import Image, Message, Text, plain_message
 from cllm.core.ports import NewConversation, TurnStart
@@ -15,6 +16,7 @@ from cllm.engine.edits import (
     delete_last_turn,
     edit_message,
     find_last_turn,
+    load_last_turn,
 )
 from cllm.history.system_prompt import GivenPrompt
 from cllm.stores.memory import MemoryStore
@@ -90,6 +92,22 @@ async def test_tool_results_belong_to_the_turn_before_them():
 
     assert last is not None
     assert (last.first, last.turn.id, [one.text for one in last.input]) == (3, "t1", ["3"])
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 30])
+async def test_the_last_turn_is_loaded_however_many_tool_results_follow_it(rounds):
+    store = await open_store(
+        (user("one"), reply("two")), (user("3"), CALL), *[(RESULT, CALL)] * rounds
+    )
+
+    last = await load_last_turn(store, "cats", owner=LOCAL_OWNER)
+
+    assert last is not None
+    assert (last.turn.id, [one.text for one in last.input]) == ("t1", ["3"])
+
+
+async def test_a_conversation_without_messages_has_no_last_turn():
+    assert await load_last_turn(await open_store(), "cats", owner=LOCAL_OWNER) is None
 
 
 async def test_a_failed_question_before_the_last_turn_is_not_undone():

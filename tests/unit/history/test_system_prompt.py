@@ -18,6 +18,7 @@ from cllm.core.conversation import (
 from cllm.core.errors import UsageError
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import Opening
+from cllm.core.prompt import Prompt
 from cllm.history.system_prompt import (
     GivenPrompt,
     SystemChoice,
@@ -25,6 +26,7 @@ from cllm.history.system_prompt import (
     build_captured_opening,
     choose_system,
     prompt_without_context,
+    split_messages,
 )
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
@@ -368,3 +370,33 @@ class TestBranchOpening:
         opening = build_branch_opening(conversation(stored=stored), EXPLICIT, now=NOW)
 
         assert opening.system == system("Be loud.")
+
+
+SYSTEM, USER = plain_message("system", BRIEF), plain_message("user", "Hello.")
+LATER = plain_message("system", "Be loud.")
+
+
+def request_prompt(*messages, system=None) -> Prompt:
+    return Prompt(model="openai/gpt-test", messages=messages, system=system)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompt_messages", "ignored"),
+    [
+        (request_prompt(USER), (USER,), ()),
+        (request_prompt(SYSTEM, USER), (USER,), ()),
+        (request_prompt(SYSTEM, USER, LATER), (USER, LATER), (2,)),
+        (request_prompt(USER, SYSTEM), (USER, SYSTEM), ()),
+        (request_prompt(USER, LATER, system=SYSTEM), (USER, LATER), (1,)),
+    ],
+    ids=["none", "first", "two", "last", "separate"],
+)
+def test_only_messages_without_the_system_role_are_saved(prompt, prompt_messages, ignored):
+    split = split_messages(prompt)
+
+    assert split.saved_messages == (USER,)
+    assert split.prompt_messages == prompt_messages
+    assert split.has_inner_system == (prompt_messages != (USER,))
+    assert [notice.path for notice in split.ignored_notices()] == [
+        f"messages[{index}]" for index in ignored
+    ]

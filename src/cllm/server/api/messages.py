@@ -22,8 +22,7 @@ from cllm.server.turns.headers import (
     RequestHeaders,
     read_turn_headers,
 )
-from cllm.server.turns.model_selection import select_model
-from cllm.server.turns.prepare import prepare_turn, select_engine
+from cllm.server.turns.prepare import prepare_turn, select_engine, select_model
 from cllm.server.turns.task import encode_notices
 from cllm.window.tokens import estimate_text, estimate_tokens, weights_for
 from cllm.wire.anthropic.models import parse_betas

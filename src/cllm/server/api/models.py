@@ -13,7 +13,7 @@ from cllm.providers.local.models import list_models
 from cllm.providers.registry import LOCAL, is_model_file
 from cllm.server.api.views import json_response
 from cllm.server.state import ApiRequest, ServerState
-from cllm.server.turns.model_selection import select_model
+from cllm.server.turns.prepare import select_model
 from cllm.wire.errors import MalformedError
 
 

@@ -9,28 +9,31 @@ import msgspec
 from msgspec.structs import replace
 from starlette.datastructures import Headers
 
-from cllm.core.conversation import FILES_PREFIX, StoredConversation, Turn
-from cllm.core.errors import ConversationNotFoundError
+from cllm.core.conversation import FILES_PREFIX, StoredConversation
+from cllm.core.errors import ConversationNotFoundError, ModelNotFoundError
 from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.ports import NewConversation, ServerStore, Store
-from cllm.core.prompt import Prompt
+from cllm.core.prompt import Original, Prompt
 from cllm.core.secret import CallersKey
-from cllm.engine.request import (
-    ClientHistory,
-    TurnInput,
-    TurnRequest,
-    TurnStorage,
-    TurnTarget,
-)
+from cllm.engine.request import ClientHistory, TurnInput, TurnRequest, TurnStorage, TurnTarget
 from cllm.engine.turn import Engine
 from cllm.history.side_requests import SideRule
+from cllm.history.system_prompt import GivenPrompt, SplitMessages, prefix_message, split_messages
+from cllm.providers.registry import (
+    BUILTIN_PROVIDERS,
+    LOCAL,
+    has_model,
+    is_model_file,
+    model_not_found_error,
+)
 from cllm.server.http.errors import ApiError
 from cllm.server.state import Caller, ServerState
 from cllm.server.turns.headers import (
     CALLERS_KEY,
     CONVERSATION,
     FIND_CONVERSATION,
+    PROVIDER,
     ContinueConversation,
     ContinueResponse,
     FindConversation,
@@ -39,21 +42,15 @@ from cllm.server.turns.headers import (
     StartConversation,
     Stateless,
 )
-from cllm.server.turns.model_selection import check_model_file, select_model
-from cllm.server.turns.system_messages import (
-    SplitMessages,
-    adjust_original,
-    set_system_prompt,
-    split_messages,
-)
 from cllm.wire.convert import is_plain_user
+from cllm.wire.errors import FieldError
 from cllm.wire.responses.ids import find_item_conversation
 
 EMPTY_HEADERS = Headers()
+MAX_MODEL_LENGTH = 2048
+"""In characters."""
 UNKNOWN_CLIENT = "client"
 """The source of conversations of a client that is not in the table."""
-TAILS = (1, 50, None)
-"""Numbers of messages to load, in order, until the turn to regenerate is found."""
 KEY_NOT_USED = Notice(
     code="key_not_used",
     path=CALLERS_KEY,
@@ -109,7 +106,11 @@ async def prepare_turn(
         case ContinueConversation():
             prepared = await _prepare_continued(base, prompt, mode, turn_headers, state)
         case ContinueResponse():
-            prepared = await _prepare_after_response(base, prompt, mode, state)
+            from cllm.server.turns.previous_response import (  # noqa: PLC0415 - one API has it
+                prepare_after_response,
+            )
+
+            prepared = await prepare_after_response(base, prompt, mode, state)
     added = (*turn_headers.notices, *prompt.notices)
     if turn_headers.callers_key is None and not added:
         return prepared
@@ -149,6 +150,77 @@ def _build_base(
     )
 
 
+def select_model(name: str, provider: str | None, state: ServerState) -> str:
+    """Return `provider/model`, or a model name for the app to resolve."""
+    if len(name) > MAX_MODEL_LENGTH or not name.isprintable():
+        raise FieldError(
+            "model", f"the name of a model has at most {MAX_MODEL_LENGTH} printable characters"
+        )
+    if provider is not None:
+        return _check_model(_join_provider(provider, name, state), state)
+    prefix, slash, _ = name.partition("/")
+    if slash and prefix in _provider_names(state):
+        return _check_model(name, state)
+    settings, route = state.app.settings, state.settings.routes.get(name)
+    if route is not None or name in settings.aliases:
+        return settings.expand_alias(route or name)
+    if any(name in row.models for row in settings.providers.values()):
+        return name
+    default = state.settings.default_provider
+    if default is not None and has_model(name, state.app.catalogue(default)):
+        return f"{default}/{name}"
+    _check_model_file(name, state)
+    return name
+
+
+def _join_provider(provider: str, name: str, state: ServerState) -> str:
+    names = _provider_names(state)
+    if provider not in names:
+        raise ApiError(
+            "invalid_header",
+            f"{PROVIDER} names a provider that is not configured; use one of "
+            f"{', '.join(sorted(names))}.",
+            param=PROVIDER,
+        )
+    prefix, slash, _ = name.partition("/")
+    if slash and prefix == provider:
+        return name
+    if slash and prefix in names:
+        raise ApiError(
+            "invalid_header",
+            f"{PROVIDER} is '{provider}', but the model name starts with '{prefix}/'; remove one.",
+            param=PROVIDER,
+        )
+    return f"{provider}/{name}"
+
+
+def _check_model(model: str, state: ServerState) -> str:
+    """Return the model; raise ModelNotFoundError if the provider's catalogue lacks it."""
+    provider, _, name = model.partition("/")
+    _check_model_file(model, state)
+    if provider == LOCAL:
+        return model
+    catalogue = state.app.catalogue(provider)
+    if has_model(name, catalogue) is False:
+        raise model_not_found_error(name, catalogue)
+    return model
+
+
+def _check_model_file(model: str, state: ServerState) -> None:
+    """Raise ModelNotFoundError for a model file that the settings do not name."""
+    settings = state.app.settings
+    named = (*settings.fallbacks, *settings.aliases.values(), *state.settings.routes.values())
+    if is_model_file(model) and model not in (state.app.model, *named):
+        raise ModelNotFoundError(
+            "A model file can be used over HTTP only if the server's settings name it.",
+            model=model,
+        )
+
+
+def _provider_names(state: ServerState) -> set[str]:
+    return {LOCAL, *BUILTIN_PROVIDERS, *state.app.settings.providers}
+
+
 def _prepare_stateless(base: TurnRequest, prompt: Prompt) -> TurnRequest:
     if not prompt.messages:
         raise _empty_error("The request has no messages; send at least one.")
@@ -183,8 +255,29 @@ def _prepare_input(base: TurnRequest, prompt: Prompt, split: SplitMessages) -> T
         prefixed,
         messages=split.saved_messages,
         prompt_messages=prefixed.messages,
-        original=adjust_original(prompt, split),
+        original=_adjust_original(prompt, split),
     )
+
+
+def _adjust_original(prompt: Prompt, split: SplitMessages) -> Original | None:
+    """Return the original body without the system prompt among its messages."""
+    if prompt.original is None or split.system is None or split.index != 0:
+        return prompt.original
+    return replace(prompt.original, system=split.system, messages=split.prompt_messages)
+
+
+def set_system_prompt(base: TurnInput, split: SplitMessages) -> TurnInput:
+    """Return the input with the system prompt and the messages to send.
+
+    A system prompt after other messages stays there and gets the operator's prefix here. The
+    engine adds the prefix to any other system prompt.
+    """
+    if split.system is None or split.index == 0:
+        return replace(base, system=split.system_prompt, messages=split.prompt_messages)
+    messages = list(split.prompt_messages)
+    if base.prefix:
+        messages[split.index] = prefix_message(messages[split.index], base.prefix)
+    return replace(base, system=GivenPrompt(), messages=tuple(messages), prefix=None)
 
 
 def prepare_recorded(
@@ -298,49 +391,19 @@ async def _continue_stored(
     if head is None:
         return None
     if not uses_own_model:
-        check_model_file(head.model or "", state)
+        _check_model_file(head.model or "", state)
     key = state.app.cache_key(head.id)
     request = request.with_storage(ref=head.id, preloaded=head, cache_key=key)
     if has_messages:
         return request
-    last, messages = await _find_turn_to_regenerate(store, head.id, added.storage.owner)
-    return request.with_input(messages=messages).with_storage(place=last.place)
+    from cllm.engine.edits import load_last_turn  # noqa: PLC0415 - only without messages
 
-
-async def _prepare_after_response(
-    base: TurnRequest, prompt: Prompt, mode: ContinueResponse, state: ServerState
-) -> PreparedTurn:
-    """Continue after a stored response, with its whole history and the model of the request."""
-    from cllm.server.turns.previous_response import find_history  # noqa: PLC0415 - one API has it
-
-    split = split_messages(prompt)
-    if not split.saved_messages:
-        raise _empty_error("The request has no input; send at least one item.")
-    history = await find_history(mode, owner=base.storage.owner, state=state)
-    prefixed = set_system_prompt(base.input, split)
-    request = replace(base, target=replace(base.target, overrides_model=True))
-    request = request.with_storage(
-        ref=history.ref,
-        preloaded=msgspec.UNSET if history.conversation is None else history.conversation,
-        read_only=not mode.saves,
-        expected_count=history.message_count,
-        cache_key=state.app.cache_key(history.ref),
-        window=state.app.window_for if mode.truncates else None,
-        saves_unsent=True,
-        wait=0,
-    ).with_input(
-        messages=split.saved_messages,
-        # With the system messages among them, which are sent and not saved.
-        prompt_messages=prefixed.messages if split.has_inner_system else None,
-        system=prefixed.system,
-        prefix=prefixed.prefix,
-        original=None,
-    )
-    if not mode.saves:
-        return PreparedTurn(request=request, store=state.store)
-    return PreparedTurn(
-        request=request, store=state.store, events=state.store, public_id=history.ref
-    )
+    last = await load_last_turn(store, head.id, owner=added.storage.owner)
+    if last is None:
+        raise _empty_error(
+            "The conversation has no reply to regenerate; send at least one message."
+        )
+    return request.with_input(messages=last.input).with_storage(place=last.turn.place)
 
 
 async def _find_named(
@@ -437,23 +500,6 @@ def _count_repeatable(messages: Sequence[Message], history: HistoryMode) -> int 
     first = next(replies, len(messages))
     is_turn = first < len(messages) - 1 and not any(map(is_plain_user, messages[first:]))
     return first + 1 if is_turn and history == "auto" else None
-
-
-async def _find_turn_to_regenerate(
-    store: Store, conversation_id: str, owner: str
-) -> tuple[Turn, tuple[Message, ...]]:
-    """Return the last turn with a user message, and its messages up to that one.
-
-    Later tool results belong to the reply that is replaced.
-    """
-    from cllm.engine.edits import find_last_turn  # noqa: PLC0415 - only without messages
-
-    for tail in TAILS:
-        newest = await store.load(conversation_id, owner=owner, tail=tail)
-        last = find_last_turn(newest)
-        if last is not None:
-            return last.turn, last.input
-    raise _empty_error("The conversation has no reply to regenerate; send at least one message.")
 
 
 def _empty_error(message: str) -> ApiError:

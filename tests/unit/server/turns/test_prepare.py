@@ -9,6 +9,8 @@ from cllm.core.message import plain_message
 from cllm.core.ports import Changes, NewConversation
 from cllm.core.prompt import Prompt
 from cllm.core.secret import CallersKey, Secret
+from cllm.engine.request import TurnInput
+from cllm.history.system_prompt import GivenPrompt, split_messages
 from cllm.server.http.errors import ApiError
 from cllm.server.state import Caller
 from cllm.server.turns.headers import (
@@ -17,21 +19,91 @@ from cllm.server.turns.headers import (
     ContinueConversation,
     RequestHeaders,
 )
-from cllm.server.turns.prepare import prepare_turn, select_engine
+from cllm.server.turns.prepare import (
+    MAX_MODEL_LENGTH,
+    prepare_turn,
+    select_engine,
+    select_model,
+    set_system_prompt,
+)
+from cllm.wire.errors import FieldError
 
 MODEL = "openai/gpt-test"
 SYSTEM, USER = plain_message("system", "Be brief."), plain_message("user", "Hello.")
+SETTINGS = (
+    "providers: {mine: {type: openai, api_base: 'http://127.0.0.1:1/v1', models: [small]}}\n"
+    "server: {default_provider: openai, routes: {fast: mine/small, tiny: little}}\n"
+    "aliases: {fast: openai/hidden-by-the-route, little: mine/small, small: openai/other}\n"
+)
 ANTHROPIC_KEY = CallersKey(secret=Secret("sk-ant-0123456789"), token=False)
 
 
 @pytest.fixture
 async def server(tmp_path):
-    async with open_server_app(tmp_path) as server:
+    async with open_server_app(tmp_path, SETTINGS) as server:
         yield server
 
 
 def make_prompt(*messages, **fields) -> Prompt:
     return Prompt(model=MODEL, messages=messages, **fields)
+
+
+class TestSelectModel:
+    @pytest.mark.parametrize(
+        ("name", "provider", "expected"),
+        [
+            ("openai/gpt-test", None, "openai/gpt-test"),
+            ("gpt-test", "openai", "openai/gpt-test"),
+            ("openai/gpt-test", "openai", "openai/gpt-test"),
+            ("fast", None, "mine/small"),
+            ("little", None, "mine/small"),
+            ("little", "openai", "openai/little"),
+            ("tiny", None, "mine/small"),
+            ("small", None, "openai/other"),
+            ("unknown", None, "unknown"),
+        ],
+    )
+    async def test_a_name_is_resolved_by_provider_route_alias_or_settings(
+        self, server, name, provider, expected
+    ):
+        assert select_model(name, provider, server.state) == expected
+
+    @pytest.mark.parametrize(
+        ("name", "provider", "message"),
+        [
+            ("gpt-test", "nobody", "not configured; use one of"),
+            ("openai/gpt-test", "mine", "remove one"),
+        ],
+    )
+    async def test_a_wrong_provider_header_is_rejected(self, server, name, provider, message):
+        with pytest.raises(ApiError, match=message) as raised:
+            select_model(name, provider, server.state)
+
+        assert (raised.value.code, raised.value.param) == ("invalid_header", "X-Provider")
+
+    @pytest.mark.parametrize("name", ["x" * (MAX_MODEL_LENGTH + 1), "a\nb"])
+    async def test_a_long_or_unprintable_name_is_rejected(self, server, name):
+        with pytest.raises(FieldError, match="printable characters"):
+            select_model(name, None, server.state)
+
+    @pytest.mark.parametrize(
+        "name", ["local//models/x.gguf", "./x.gguf", "/models/x.gguf", "~/x.gguf", "x.gguf"]
+    )
+    async def test_a_model_file_must_be_in_the_settings(self, server, name):
+        with pytest.raises(ModelNotFoundError, match="model file"):
+            select_model(name, None, server.state)
+
+    async def test_a_model_file_of_a_stored_conversation_is_rejected(self, server):
+        ref = server.state.new_id()
+        await server.state.store.create(NewConversation(id=ref, model="./x.gguf"))
+        keep = RequestHeaders(mode=ContinueConversation(ref), switches_model=False)
+
+        with pytest.raises(ModelNotFoundError, match="model file"):
+            await prepare_turn(make_prompt(USER), keep, Caller(), server.state)
+
+        own = RequestHeaders(mode=ContinueConversation(ref))
+        prepared = await prepare_turn(make_prompt(USER), own, Caller(), server.state)
+        assert prepared.request.target.uses_own_model
 
 
 class TestModes:
@@ -108,18 +180,6 @@ class TestModes:
             ("system_message_ignored", "messages[2]")
         ]
 
-    async def test_a_model_file_of_a_stored_conversation_is_rejected(self, server):
-        ref = server.state.new_id()
-        await server.state.store.create(NewConversation(id=ref, model="./x.gguf"))
-        keep = RequestHeaders(mode=ContinueConversation(ref), switches_model=False)
-
-        with pytest.raises(ModelNotFoundError, match="model file"):
-            await prepare_turn(make_prompt(USER), keep, Caller(), server.state)
-
-        own = RequestHeaders(mode=ContinueConversation(ref))
-        prepared = await prepare_turn(make_prompt(USER), own, Caller(), server.state)
-        assert prepared.request.target.uses_own_model
-
 
 async def test_a_key_for_anthropic_is_not_used_for_another_provider(server):
     headers = RequestHeaders(callers_key=ANTHROPIC_KEY)
@@ -128,3 +188,24 @@ async def test_a_key_for_anthropic_is_not_used_for_another_provider(server):
 
     assert prepared.callers_key is None
     assert [notice.code for notice in prepared.notices] == ["key_not_used"]
+
+
+def test_the_first_message_becomes_the_system_prompt():
+    base = TurnInput(messages=(SYSTEM, USER), prefix="Prefix.")
+
+    changed = set_system_prompt(base, split_messages(make_prompt(SYSTEM, USER)))
+
+    assert (changed.system.text, changed.system.source) == ("Be brief.", "messages[0]")
+    assert (changed.messages, changed.prefix) == ((USER,), "Prefix.")
+
+
+def test_a_later_system_message_stays_and_gets_the_prefix():
+    base = TurnInput(messages=(USER, SYSTEM), prefix="Prefix.")
+
+    changed = set_system_prompt(base, split_messages(make_prompt(USER, SYSTEM)))
+
+    assert changed.system == GivenPrompt()
+    assert changed.messages[0] == USER
+    assert changed.messages[1].text.startswith("Prefix.")
+    assert changed.messages[1].text.endswith("Be brief.")
+    assert changed.prefix is None
