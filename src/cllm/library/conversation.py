@@ -181,11 +181,11 @@ class Conversation:
             store = self._own_store
             self._app.forget(self.id, store=store.url if isinstance(store, OpenStore) else None)
 
-    async def _load_messages(self) -> tuple[Message, ...]:
+    async def _messages(self) -> tuple[Message, ...]:
         """Return the messages in order, without the system prompt."""
         return tuple(message for _, _, message in (await self._load()).numbered_messages())
 
-    async def _load_turns(self) -> tuple[Turn, ...]:
+    async def _turns(self) -> tuple[Turn, ...]:
         """Return the turns of the default path, with models, usage, cost and notices."""
         return (await self._load()).turns
 
@@ -318,8 +318,8 @@ class Conversation:
     exists, aexists = synchronous(_exists), asynchronous(_exists)
     create, acreate = synchronous(_create), asynchronous(_create)
     delete, adelete = synchronous(_delete), asynchronous(_delete)
-    messages, amessages = synchronous(_load_messages), asynchronous(_load_messages)
-    turns, aturns = synchronous(_load_turns), asynchronous(_load_turns)
+    messages, amessages = synchronous(_messages), asynchronous(_messages)
+    turns, aturns = synchronous(_turns), asynchronous(_turns)
     usage, ausage = synchronous(_usage), asynchronous(_usage)
     add, aadd = synchronous(_add), asynchronous(_add)
     branch, abranch = synchronous(_branch), asynchronous(_branch)

@@ -1,5 +1,6 @@
 """Hostile texts in every field: nothing runs, nothing is loaded, and the policy blocks the rest."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -119,7 +120,8 @@ def test_the_policy_blocks_what_rendering_would_miss(
 
     page.add_init_script(VIOLATIONS)
     page.on("requestfailed", lambda request: failed.append((request.url, request.failure)))
-    page.route("**/c/*", spoil)
+    # Only the document: a part could still load at the end of the test.
+    page.route(re.compile(r"/c/[^/?]+$"), spoil)
     page.goto(f"/c/{HOSTILE}")
 
     expected = {"script-src-elem", "script-src-attr", "style-src-elem", "style-src-attr", "img-src"}
