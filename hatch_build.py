@@ -13,11 +13,11 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:)([^)]+)\)")
 # A reader of PyPI has no source tree.
+SOURCE_SECTION = re.compile(r"^## Quick start\n.*?(?=^## )", re.MULTILINE | re.DOTALL)
 INSTALLATION = {
     ", without an account. Run this in the folder of this README:": ", without an account:",
     "'.[": "'cllm[",
 }
-PAGES = {"Documentation": "docs/index.md", "Changelog": "CHANGELOG.md"}
 
 
 def render_description(readme: str, url: str, tag: str) -> str:
@@ -27,14 +27,21 @@ def render_description(readme: str, url: str, tag: str) -> str:
         image, text, path = found.groups()
         return f"{image}[{text}]({url}/{'raw' if image else 'blob'}/{tag}/{path})"
 
+    readme = SOURCE_SECTION.sub("", readme)
     for old, new in INSTALLATION.items():
         readme = readme.replace(old, new)
     return LINK.sub(replace, readme)
 
 
-def list_urls(url: str, tag: str) -> dict[str, str]:
-    pages = {name: f"{url}/blob/{tag}/{path}" for name, path in PAGES.items()}
-    return {"Repository": url, "Issues": f"{url}/issues", **pages}
+def list_urls(url: str, tag: str, repository: str) -> dict[str, str]:
+    """Return the links of the project. `.github/workflows/docs.yml` publishes the documentation."""
+    owner, name = repository.split("/")
+    return {
+        "Documentation": f"https://{owner.lower()}.github.io/{name}/",
+        "Changelog": f"{url}/blob/{tag}/CHANGELOG.md",
+        "Repository": url,
+        "Issues": f"{url}/issues",
+    }
 
 
 class CustomMetadataHook(MetadataHookInterface):
@@ -45,7 +52,7 @@ class CustomMetadataHook(MetadataHookInterface):
             server = os.environ.get("GITHUB_SERVER_URL", "https://github.com")
             url, tag = f"{server}/{repository}", f"v{self._read_version()}"
             readme = render_description(readme, url, tag)
-            metadata["urls"] = list_urls(url, tag)
+            metadata["urls"] = list_urls(url, tag, repository)
         metadata["readme"] = {"content-type": "text/markdown", "text": readme}
 
     def _read_version(self) -> str:

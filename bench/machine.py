@@ -52,13 +52,16 @@ def _cpu_model() -> str:
 
 
 def cllm_version() -> str:
-    """Return the version, with the commit and whether the source differs from it."""
+    """Return the version, with the hash of the source tree and whether the files differ from it.
+
+    Unlike the hash of a commit, that of a tree stays the same after a rebase.
+    """
     git = ["git", "-C", str(ROOT)]
-    commit = _run([*git, "rev-parse", "--short=10", "HEAD"]).strip()
-    if not commit:
+    tree = _run([*git, "rev-parse", "--short=10", "HEAD:src"]).strip()
+    if not tree:
         return cllm.__version__
     is_changed = _run([*git, "status", "--porcelain", "--", "src", "bench/*.py"])
-    return f"{cllm.__version__} ({commit}{', changed' if is_changed else ''})"
+    return f"{cllm.__version__} (source {tree}{', changed' if is_changed else ''})"
 
 
 def package_versions(python: Path | str, packages: Iterable[str]) -> dict[str, str]:

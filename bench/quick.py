@@ -31,7 +31,7 @@ from server import (
 from startup import compare_with_python, measure_startup
 from stopwatch import Stopwatch
 from store_sqlite import LONG, Bench, compare_queries, fill_file, measure_turns
-from window import EVEN, TURNS, compare_costs, compare_lengths, make_windows
+from window import EVEN, TURNS, compare_costs, compare_lengths, open_windows
 from window_cost import make_even
 from wire import AT_ONCE, compare_requests, freeze_imports, make_tools, measure_requests
 
@@ -94,7 +94,8 @@ def measure_gateway(results: Results, sizes: Sizes) -> None:
 
 def measure_window(results: Results, sizes: Sizes) -> None:
     compare_costs(results, EVEN, [make_even()])
-    compare_lengths(results, interleave(make_windows(sizes.turns), rounds=sizes.rounds))
+    with open_windows(sizes.turns) as windows:
+        compare_lengths(results, interleave(windows, rounds=sizes.rounds))
 
 
 Group = Callable[[Results, Sizes], None]

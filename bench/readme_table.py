@@ -37,24 +37,26 @@ ROWS = (
         quantity="stateless chat completion, complete",
     ),
     Row(
-        name="one streamed request, CPU time",
+        name="one request, saved in SQLite, CPU time",
         benchmark="server",
-        quantity="stateless chat completion, streamed",
+        quantity="durable turn",
     ),
     Row(
-        name="first word with 500 parallel streams",
+        name="first word with 500 parallel streams, saved in SQLite",
         benchmark="streams",
-        quantity="500 parallel streams, time until the first word",
+        quantity="500 parallel streams, time until the first word, stored",
         measure=WALL,
+        remark="saves nothing",
     ),
     Row(
-        name="memory with 500 parallel streams",
+        name="memory with 500 parallel streams, saved in SQLite",
         benchmark="streams",
-        quantity="500 parallel streams",
+        quantity="500 parallel streams, stored",
         measure="resident memory",
+        remark="saves nothing",
     ),
     Row(
-        name="context window after 20,000 turns, CPU time",
+        name="selecting the messages of one turn after 20,000 turns, CPU time",
         benchmark="window",
         quantity="window after 20,000 turns",
     ),
@@ -62,7 +64,7 @@ ROWS = (
         name="saving a turn after 100,000 messages, SQLite, CPU time",
         benchmark="history_growth",
         quantity="SQLite: one more turn after 100,000 messages",
-        remark="without search and usage",
+        remark="both without search and usage",
     ),
 )
 
@@ -99,7 +101,10 @@ def _describe(one: Comparison) -> str:
 
 
 def replace_comparison(readme: str, files: Sequence[ResultFile]) -> str:
-    """Return the text of the README with the table of these results."""
-    before, _, rest = readme.partition(START)
-    _, _, after = rest.partition(END)
+    """Return the text of the README with the table of these results.
+
+    Raises ValueError if a comment around the table is missing.
+    """
+    before, rest = readme.split(START)
+    _, after = rest.split(END)
     return f"{before}{START}\n{render_comparison(files)}\n{END}{after}"

@@ -14,7 +14,7 @@ import msgspec
 from machine import Machine
 from readme_table import README, replace_comparison
 from results import CPU, SIZE, WALL, Check, Comparison, Curve, ResultFile, Series, read_results
-from suite import BENCHMARKS, Benchmark
+from suite import BENCHMARKS, TOOLS, Benchmark
 from tables import format_number, format_value, print_columns, render_table
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -29,15 +29,16 @@ HEADING = """\
 """
 METHOD = """\
 `make bench` measures cllm, other tools and lower bounds on one machine in one run, and writes this
-page. It takes up to 40 minutes. A single benchmark can be measured again later; then the versions
-below list several commits of cllm. `CONTRIBUTING.md` describes the targets.
+page. It takes up to 40 minutes. `CONTRIBUTING.md` describes the targets.
 
 ## Method
 
 - A **peer** is another tool that does the same work, in the configuration that its documentation
-  recommends. The tables show the best peer. A **floor** is the least work that the task needs, such
+  recommends ([other tools](#other-tools)). A **floor** is the least work that the task needs, such
   as plain `sqlite3` or a proxy that only forwards. The floor of a list or search in a database is
   the SQL statement of the store, run without the store.
+- Each gateway, cllm too, has one worker, so that CPU times and memory are those of one process.
+  More workers divide the load, and all of these gateways can have them.
 - A ratio is the value of cllm divided by that of the peer or floor. Below 1, cllm needs less.
 - The variants of a comparison run alternately, in rounds, after one round to warm up. Each figure
   is the median of its rounds. Some are measured once: the first search, branches, local turns
@@ -59,7 +60,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     cllm: str
-    peer: Comparison | None = None
+    peers: tuple[Comparison, ...] = ()
     floor: Comparison | None = None
     limits: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -101,7 +102,7 @@ def make_rows(results: ResultFile) -> list[Row]:
 
 
 def _make_compared(group: Sequence[Comparison]) -> Iterator[Row]:
-    """Yield a row with the best peer and the first floor, and a row for each further floor."""
+    """Yield a row with the peers, best first, and the first floor; then one for each more floor."""
     first = group[0]
     name, value = f"{first.quantity}, {first.measure}", format_value(first.value, first.unit)
     peers = sorted((one for one in group if one.kind == "peer"), key=lambda one: -one.ratio)
@@ -109,7 +110,7 @@ def _make_compared(group: Sequence[Comparison]) -> Iterator[Row]:
     yield Row(
         name=name,
         cllm=value,
-        peer=peers[0] if peers else None,
+        peers=tuple(peers),
         floor=floors[0] if floors else None,
         limits=tuple(list_limits([*peers, *floors[:1]])),
         remarks=tuple(list_remarks([*peers, *floors[:1]])),
@@ -127,22 +128,25 @@ def _make_checked(check: Check) -> Row:
     return Row(name=check.quantity, cllm=value, limits=(limit,), remarks=remarks)
 
 
-def describe_baseline(one: Comparison | None) -> tuple[str, str]:
-    """Return the cells of a peer or floor: its name and value, and the ratio."""
-    if one is None:
-        return NONE, NONE
-    return f"{one.baseline}: {format_value(one.baseline_value, one.unit)}", format_number(one.ratio)
+def describe_baselines(*baselines: Comparison) -> tuple[str, str]:
+    """Return the cells of peers or a floor: their names and values, and the ratios."""
+    return (
+        "; ".join(
+            f"{one.baseline}: {format_value(one.baseline_value, one.unit)}" for one in baselines
+        ),
+        "; ".join(format_number(one.ratio) for one in baselines),
+    )
 
 
 def make_cells(row: Row) -> list[str]:
-    remark = "; ".join(row.remarks)
+    floor = () if row.floor is None else (row.floor,)
     return [
-        *(row.name, row.cllm, *describe_baseline(row.peer), *describe_baseline(row.floor)),
-        *("; ".join(row.limits) or NONE, remark),
+        *(row.name, row.cllm, *describe_baselines(*row.peers), *describe_baselines(*floor)),
+        *("; ".join(row.limits) or NONE, "; ".join(row.remarks)),
     ]
 
 
-HEADINGS = ["quantity", "cllm", "best peer", "ratio", "floor", "ratio", "limit", "remark"]
+HEADINGS = ["quantity", "cllm", "peers, best first", "ratio", "floor", "ratio", "limit", "remark"]
 SELF_HEADINGS = ["quantity", "cllm", "compared with", "ratio", "limit", "remark"]
 
 
@@ -151,7 +155,7 @@ def make_self_cells(one: Comparison) -> list[str]:
     return [
         f"{one.quantity}, {one.measure}",
         format_value(one.value, one.unit),
-        *describe_baseline(one),
+        *describe_baselines(one),
         limit,
         "; ".join(list_remarks([one])),
     ]
@@ -176,11 +180,20 @@ def render_page(files: Sequence[ResultFile]) -> str:
     return "\n".join(
         [
             f"{HEADING}\n{METHOD}",
-            render_machine(files),
             render_losses(files),
+            render_tools(),
+            render_machine(files),
             *sections,
         ]
     )
+
+
+def render_tools() -> str:
+    rows = [
+        [f"[{tool.name}]({tool.url})" if tool.url else tool.name, tool.configuration]
+        for tool in TOOLS
+    ]
+    return "## Other tools\n\n" + render_table(["tool", "how it is measured"], rows)
 
 
 def render_machine(files: Sequence[ResultFile]) -> str:
@@ -200,6 +213,7 @@ def render_machine(files: Sequence[ResultFile]) -> str:
         f"- Machine: {'; '.join(machines)}.",
         f"- Date: {' to '.join(dict.fromkeys((dates[0], dates[-1])))}.",
         wrap(f"- Versions: {'; '.join(listed)}.", indent="  "),
+        "- The source of cllm is the tree that `git rev-parse --short=10 HEAD:src` prints.",
         f"- Duration: {seconds / 60:.0f} minutes.",
         f"- Load average before each benchmark: {min(loads):.1f} to {max(loads):.1f}.\n",
     ]
@@ -290,13 +304,15 @@ def format_growth(series: Series) -> str:
 def describe_growth(curve: Curve) -> str:
     """Say which lines are level, which fall and which grow, and by how much."""
     groups: dict[str, list[str]] = {"Level": [], "Falling": [], "Growing": []}
+    longest = max(x for series in curve.series for x, _ in series.points)
     for series in curve.series:
-        (_, first), (_, last) = series.points[0], series.points[-1]
+        (_, first), (end, last) = series.points[0], series.points[-1]
+        name = series.name if end == longest else f"{series.name} up to {end:,.0f}"
         if is_level(series):
-            groups["Level"].append(series.name)
+            groups["Level"].append(name)
         else:
-            name = "Growing" if last > first else "Falling"
-            groups[name].append(f"{series.name} ({format_growth(series)})")
+            group = "Growing" if last > first else "Falling"
+            groups[group].append(f"{name} ({format_growth(series)})")
     return " ".join(f"{name}: {'; '.join(each)}." for name, each in groups.items() if each)
 
 

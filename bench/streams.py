@@ -158,12 +158,15 @@ def report(results: Results, points: Points) -> None:
         results.compare(f"{name}, stored", stored.cpu, each[LITELLM].cpu, peer=LITELLM)
         results.compare(f"{name}, stored", stored.cpu, cllm.cpu, itself="stateless")
         name = f"{count} parallel streams, time until the first word"
-        results.compare(name, cllm.first_word, each[LITELLM].first_word, peer=LITELLM, measure=WALL)
-        results.compare(name, cllm.first_word, each[NGINX].first_word, floor=NGINX, measure=WALL)
+        compare_word = partial(results.compare, measure=WALL)
+        compare_word(name, cllm.first_word, each[LITELLM].first_word, peer=LITELLM)
+        compare_word(name, cllm.first_word, each[NGINX].first_word, floor=NGINX)
+        compare_word(f"{name}, stored", stored.first_word, each[LITELLM].first_word, peer=LITELLM)
         name = f"{count} parallel streams"
         compare_memory = partial(results.compare, measure="resident memory", unit="bytes")
         compare_memory(name, cllm.memory, each[LITELLM].memory, peer=LITELLM)
         compare_memory(name, cllm.memory, each[BARE].memory, floor=BARE)
+        compare_memory(f"{name}, stored", stored.memory, each[LITELLM].memory, peer=LITELLM)
     failed = sum(each[name].failed for each in points.values() for name in (CLLM, STORED))
     results.check("failed streams of cllm", failed, 0, unit="streams")
     add_curve(results, points, "CPU time per stream", lambda point: point.cpu)

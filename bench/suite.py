@@ -1,4 +1,4 @@
-"""The benchmarks of `make bench` in the order of the report, and the programs that they need."""
+"""The benchmarks of `make bench` in the order of the report, and the tools that they need."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,66 @@ class Benchmark:
     def result(self) -> Path:
         return self.results / f"{self.name}.json"
 
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """A peer or floor, how it is measured, and the documentation that recommends this."""
+
+    name: str
+    configuration: str
+    url: str = ""
+
+
+TOOLS = (
+    Tool(
+        name="llm",
+        configuration="The command, alone in its environment, with the model in "
+        "`extra-openai-models.yaml`. `llm -c` continues a conversation in its SQLite log.",
+        url="https://llm.datasette.io/en/stable/usage.html",
+    ),
+    Tool(
+        name="LiteLLM",
+        configuration="The proxy with a `config.yaml` of two models, one worker, "
+        "`LITELLM_MODE=PRODUCTION` and `LITELLM_LOG=ERROR`, without a database and callbacks. In "
+        "the translation between protocols, its functions as a library.",
+        url="https://docs.litellm.ai/docs/proxy/prod",
+    ),
+    Tool(
+        name="Portkey",
+        configuration="The gateway `@portkey-ai/gateway` with `--headless`, one process.",
+        url="https://github.com/Portkey-AI/gateway",
+    ),
+    Tool(
+        name="LangGraph checkpointer",
+        configuration="`SqliteSaver`: loads the state of the thread, then writes it after the "
+        "question and after the reply.",
+        url="https://docs.langchain.com/oss/python/langgraph/persistence",
+    ),
+    Tool(
+        name="Agents SDK session",
+        configuration="`SQLiteSession` of the OpenAI Agents SDK: reads the newest 40 items, adds "
+        "two.",
+        url="https://openai.github.io/openai-agents-python/sessions/",
+    ),
+    Tool(
+        name="LangChain, LiteLLM, LlamaIndex (context window)",
+        configuration="`trim_messages` of LangChain and of LiteLLM, `ChatMemoryBuffer` of "
+        "LlamaIndex, with approximate token counts where possible, which is faster. They process "
+        "all messages of the conversation in each turn.",
+        url="https://reference.langchain.com/python/langchain-core/messages/utils/trim_messages",
+    ),
+    Tool(
+        name="nginx",
+        configuration="A floor: one worker that forwards, with connections that stay open, without "
+        "a log and without buffering of responses.",
+        url="https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive",
+    ),
+    Tool(
+        name="bare proxy",
+        configuration="A floor: Starlette on uvicorn and an aiohttp client that forward without "
+        "inspection (`bench/bare_proxy.py`).",
+    ),
+)
 
 BENCHMARKS = (
     Benchmark(
@@ -97,7 +157,9 @@ BENCHMARKS = (
         name="window",
         title="Context window",
         intro="The input cost of a conversation with a prompt cache, compared with the lowest "
-        "possible cost and with two other ways to trim, and the CPU time of trimming.",
+        "possible cost and with two other ways to trim, and the CPU time of selecting the messages "
+        "of one turn. cllm reads them from SQLite; the libraries get the whole conversation in "
+        "memory, because they have no store.",
         programs=("peers",),
     ),
     Benchmark(

@@ -1,20 +1,36 @@
 """Measures the window: input cost compared with the lowest possible, CPU time with other libraries.
 
+cllm reads from SQLite the messages that can be sent, and selects those of the turn. The libraries
+get the whole conversation in memory, because they have no store.
+
 Run it with `make bench-window`, which installs the other libraries in a separate environment.
 """
 
+import asyncio
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
 
-from cllm.core.message import Message, Role, plain_message
-from cllm.window.plan import plan_window
+import msgspec
+
+from cllm.core.conversation import StoredConversation, Turn
+from cllm.core.message import plain_message
+from cllm.core.ports import Provider
+from cllm.core.prompt import Prompt
+from cllm.engine.request import ModelRoute, TurnInput, TurnRequest, TurnStorage, TurnTarget
+from cllm.engine.turn import Engine
+from cllm.stores.sqlite.store import SqliteStore
 from cllm.window.strategies import ByTokens
-from cllm.window.tokens import estimate_tokens
-from cllm.window.turn_index import IndexedMessage, TurnIndex
 from machine import package_versions
 from measurement import Cost, Sample, interleave, measure_repeated, print_table
 from peer_process import start_peers
 from results import Results, make_parser
+from sample_conversations import make_conversation
 from window_cost import (
     Workload,
     cut_in_blocks,
@@ -27,13 +43,14 @@ from window_cost import (
 )
 from window_peer import BUDGET, TEXT
 
-TURNS = 20_000
+SHORT, TURNS = 200, 20_000
 CONVERSATIONS = 30
 COST_LIMIT = 1.04
 MAX_SHARE_OF_ONE_TURN_COST = 0.4
-TIME_LIMIT = 0.01
+TIME_LIMIT = 0.04
 GROWTH_LIMIT = 1.5
-REPEATS = 100
+REPEATS = 20
+MODEL, REF = "openai/gpt-4o", "conversation"
 BLOCKS, ONE_TURN = "cllm, in blocks", "one turn out per turn"
 STRATEGIES = {
     "never trimmed": cut_never,
@@ -42,7 +59,11 @@ STRATEGIES = {
     BLOCKS: cut_in_blocks,
 }
 EVEN, UNEVEN = "even turns", "lognormal turns with pauses"
-SHORT_WINDOW, LONG_WINDOW = "cllm, 200 turns", f"cllm, {TURNS:,} turns"
+SHORT_WINDOW, LONG_WINDOW = f"cllm, {SHORT} turns", f"cllm, {TURNS:,} turns"
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
 
 
 def compare_costs(results: Results, name: str, workloads: list[Workload]) -> None:
@@ -61,46 +82,69 @@ def compare_costs(results: Results, name: str, workloads: list[Workload]) -> Non
     results.compare(name, totals[BLOCKS], sum(lowest), COST_LIMIT, floor="lowest possible", **cost)
     for strategy in (ONE_TURN, "last 8,000 tokens"):
         limit = MAX_SHARE_OF_ONE_TURN_COST if strategy == ONE_TURN else None
-        results.compare(name, totals[BLOCKS], totals[strategy], limit, peer=strategy, **cost)
+        results.compare(name, totals[BLOCKS], totals[strategy], limit, itself=strategy, **cost)
+
+
+class NoProvider:
+    """The provider of a prompt that is not sent."""
+
+    name = "openai"
 
 
 class CllmWindow:
-    """A conversation as in the engine: messages, their ledger and the current cut."""
+    """A conversation in SQLite, and the engine that selects the messages of its next turn."""
 
-    def __init__(self, turns: int) -> None:
-        self.messages: list[Message] = []
-        self.ledger = TurnIndex()
-        self.window_start: int | None = None
-        for _ in range(turns):
-            self.add("user")
-            self.add("assistant")
-        self.strategy = ByTokens(max_tokens=BUDGET)
-        self.call()
+    def __init__(self, runner: asyncio.Runner, path: Path, turns: int) -> None:
+        self.runner = runner
+        self.store = SqliteStore(path, clock=now)
+        self.engine = Engine(
+            store=self.store,
+            find_route=lambda model: ModelRoute(provider=cast(Provider, NoProvider()), model=model),
+            clock=now,
+            new_id=lambda: str(uuid.uuid4()),
+        )
+        self.request = TurnRequest(
+            input=TurnInput(messages=(plain_message("user", TEXT),)),
+            target=TurnTarget(model=MODEL),
+            storage=TurnStorage(ref=REF, window=lambda _: ByTokens(max_tokens=BUDGET)),
+        )
+        pair = plain_message("user", TEXT), plain_message("assistant", TEXT)
+        conversation = make_conversation(REF, [pair] * turns, model=MODEL)
+        *earlier, last = conversation.turns
+        plain = [msgspec.structs.replace(one, window=None, usage=None) for one in earlier]
+        self.add(conversation, [*plain, msgspec.structs.replace(last, window=None, usage=None)])
+        # The last turn has the window that the engine selects, as after a real turn.
+        window = self.call().window
+        runner.run(self.store.delete(REF))
+        self.add(conversation, [*plain, msgspec.structs.replace(last, window=window, usage=None)])
 
-    def add(self, role: Role) -> None:
-        message = plain_message(role, TEXT)
-        self.messages.append(message)
-        self.ledger.append(IndexedMessage(role=message.role, tokens=estimate_tokens(message)))
+    def add(self, conversation: StoredConversation, turns: Sequence[Turn]) -> None:
+        self.runner.run(self.store.add(msgspec.structs.replace(conversation, turns=tuple(turns))))
 
-    def call(self) -> object:
-        """Do the work of one turn: count the new messages and select the messages to send."""
-        self.add("user")
-        view = plan_window(self.ledger, self.strategy, window_start=self.window_start)
-        self.window_start = view.window_start
-        selected = view.select(self.messages)
-        self.add("assistant")
-        return selected
+    def call(self) -> Prompt:
+        """Read the messages that can be sent, and select those of the next turn."""
+        self.store._cache.clear()  # noqa: SLF001
+        _, prompt = self.runner.run(self.engine.preview_prompt(self.request))
+        return prompt
 
     def measure(self) -> Cost:
         return measure_repeated(self.call, REPEATS)
 
+    def close(self) -> None:
+        self.runner.run(self.store.close())
 
-def make_windows(turns: int = TURNS) -> dict[str, Callable[[], Cost]]:
-    """Return the measurements of a short conversation and of one with this many turns."""
-    return {
-        SHORT_WINDOW: CllmWindow(200).measure,
-        LONG_WINDOW: CllmWindow(turns).measure,
-    }
+
+@contextmanager
+def open_windows(turns: int = TURNS) -> Iterator[dict[str, Callable[[], Cost]]]:
+    """Yield the measurements of a short conversation and of one with this many turns."""
+    with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
+        windows = {
+            name: CllmWindow(runner, Path(folder) / f"{count}.db", count)
+            for name, count in ((SHORT_WINDOW, SHORT), (LONG_WINDOW, turns))
+        }
+        yield {name: window.measure for name, window in windows.items()}
+        for window in windows.values():
+            window.close()
 
 
 def compare_lengths(results: Results, samples: Mapping[str, Sample]) -> None:
@@ -109,10 +153,10 @@ def compare_lengths(results: Results, samples: Mapping[str, Sample]) -> None:
 
 
 def compare_times(results: Results, python: str, rounds: int) -> None:
-    with start_peers(python, "window_peer.py") as peers:
+    with start_peers(python, "window_peer.py") as peers, open_windows() as windows:
         samples = interleave(
             {
-                **make_windows(),
+                **windows,
                 "LangChain, 200 turns": lambda: peers.measure("langchain", 200),
                 f"LangChain, {TURNS:,} turns": lambda: peers.measure("langchain", TURNS),
                 "LiteLLM, 200 turns": lambda: peers.measure("litellm", 200),

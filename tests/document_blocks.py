@@ -44,7 +44,7 @@ RUNNABLE = ("sh", "console", "python")
 ANY = "…"
 PROMPT = "$ "
 SECONDS = 600
-HOSTED_KEYS = {"OPENAI_API_KEY": "sk-test", "ANTHROPIC_API_KEY": "sk-ant-test"}
+HOSTED_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 PASSED_VARIABLES = re.compile(r"(PIP|UV|SSL|REQUESTS)_\w+|\w+_proxy|LANG", re.IGNORECASE)
 
 
@@ -229,7 +229,10 @@ class Shell:
         target.write_text(text, encoding="utf-8")
 
     def run_hosted(self, commands: str) -> str:
-        """Run commands with fake providers on loopback as OpenAI, Anthropic and Ollama."""
+        """Run commands with fake providers on loopback as OpenAI, Anthropic and Ollama.
+
+        The commands set the keys; later blocks do not have them.
+        """
         with FakeProvider() as provider:
             settings = {
                 "providers": {
@@ -241,8 +244,6 @@ class Shell:
             path = self.home / ".cllm" / "Cllmfile.yml"
             saved = path.read_text(encoding="utf-8") if path.exists() else None
             self.write("~/.cllm/Cllmfile.yml", json.dumps(settings))
-            keys = "".join(f"export {name}={value}\n" for name, value in HOSTED_KEYS.items())
-            self.run(keys)
             try:
                 return self.run(commands)
             finally:

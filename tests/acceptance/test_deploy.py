@@ -56,10 +56,22 @@ def test_the_commands_of_unit_and_image_are_valid():
     assert is_accepted(json.loads(command))
 
 
-def test_the_image_copies_files_that_exist():
-    for sources in re.findall(r"^COPY (?!--)(.*) \S+$", read("Containerfile"), re.MULTILINE):
-        for source in sources.split():
-            assert (DEPLOY.parent / source).exists(), source
+def test_the_files_that_the_image_copies_build_the_package(tmp_path: Path):
+    for sources, target in re.findall(
+        r"^COPY (?!--)(.*) (\S+)$", read("Containerfile"), re.MULTILINE
+    ):
+        folder = tmp_path / target.strip("/")
+        for source in map(DEPLOY.parent.joinpath, sources.split()):
+            if source.is_dir():
+                shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                folder.mkdir(exist_ok=True)
+                shutil.copy(source, folder)
+
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
+    subprocess.run(command, cwd=tmp_path / "source", check=True, timeout=120)
+
+    assert list((tmp_path / "source" / "dist").glob("cllm-*.whl"))
 
 
 @pytest.fixture

@@ -120,7 +120,10 @@ def test_the_description_has_absolute_links_in_a_build_of_the_repository(tmp_pat
         assert (ROOT / path).exists(), target
     assert "pip install 'cllm[local,server]'" in text
     assert "folder of this README" not in text
-    assert f"Repository, {base}" in (built.get_all("Project-URL") or [])
+    assert "make demo" not in text
+    links = built.get_all("Project-URL") or []
+    assert f"Repository, {base}" in links
+    assert "Documentation, https://ann.github.io/cllm/" in links
 
 
 def test_the_version_is_in_one_place():

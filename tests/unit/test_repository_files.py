@@ -66,6 +66,20 @@ def test_a_release_is_checked_attested_and_published_without_a_stored_token():
         assert part in text
 
 
+def test_the_documentation_is_published_and_its_links_are_checked_every_week():
+    workflow = load(WORKFLOWS / "docs.yml")
+    jobs = workflow["jobs"]
+    commands = {name: [step.get("run") for step in job["steps"]] for name, job in jobs.items()}
+
+    assert workflow[True]["push"] == {"branches": ["main"]}
+    assert workflow[True]["schedule"]
+    assert "make docs" in commands["build"]
+    assert "make docs-links" in commands["links"]
+    assert jobs["publish"]["permissions"] == {"id-token": "write", "pages": "write"}
+    uploaded = next(step for step in jobs["build"]["steps"] if "pages" in step.get("uses", ""))
+    assert f"docs {uploaded['with']['path']}\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("name", ["bug", "feature"])
 def test_an_issue_form_is_complete(name):
     form = load(FORMS / f"{name}.yml")

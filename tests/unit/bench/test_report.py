@@ -9,9 +9,10 @@ import pytest
 sys.path.append(str(Path(__file__).parents[3] / "bench"))
 
 from machine import Machine
-from readme_table import README, replace_comparison
+from readme_table import README, START, replace_comparison
 from report import (
     PAGE,
+    describe_growth,
     make_cells,
     make_rows,
     print_report,
@@ -19,7 +20,7 @@ from report import (
     render_page,
 )
 from results import Check, Comparison, Curve, ResultFile, Series
-from suite import BENCHMARKS
+from suite import BENCHMARKS, TOOLS
 from tables import SPACE, format_number, format_value
 
 TURN = Comparison(
@@ -79,14 +80,14 @@ def test_small_ratios_have_no_exponent():
     assert format_number(1234.5) == "1,234"
 
 
-def test_a_row_has_the_best_peer_and_the_floor():
+def test_a_row_has_the_peers_and_the_floor():
     slower = change(TURN, baseline="litellm", baseline_value=0.04, limit=0.1)
 
     (row,) = make_rows(make_file(slower, TURN, FLOOR))
 
     assert [cell.replace(SPACE, " ") for cell in make_cells(row)] == [
         "turn, CPU time",
-        *("2.00 ms", "llm: 4.00 ms", "0.500", "json: 1.00 ms", "2.00"),
+        *("2.00 ms", "llm: 4.00 ms; litellm: 40.0 ms", "0.500; 0.0500", "json: 1.00 ms", "2.00"),
         *("llm 0.600; litellm 0.100", ""),
     ]
 
@@ -95,7 +96,7 @@ def test_a_second_floor_has_its_own_row():
     rows = make_rows(make_file(TURN, FLOOR, change(FLOOR, baseline="msgspec")))
 
     assert [row.floor and row.floor.baseline for row in rows] == ["json", "msgspec"]
-    assert rows[1].peer is None
+    assert rows[1].peers == ()
 
 
 def test_a_lost_row_says_so_in_the_table_and_at_the_top():
@@ -162,8 +163,39 @@ def test_every_benchmark_has_a_script_and_a_committed_result():
         assert benchmark.result.exists(), f"run `make bench`: {benchmark.name} has no result"
 
 
+def test_the_committed_results_are_of_one_run():
+    files = read_all()
+
+    assert len({file.versions["cllm"] for file in files}) == 1, "run `make bench`, without a name"
+    assert len({file.machine for file in files}) == 1
+    assert "changed" not in files[0].versions["cllm"]
+
+
+def test_the_tools_of_the_page_are_those_of_the_results():
+    described = "; ".join(tool.name for tool in TOOLS)
+    peers = {one.baseline for file in read_all() for one in file.comparisons if one.kind == "peer"}
+
+    names = {peer.strip("`").removesuffix(" -c").partition(",")[0] for peer in peers}
+    assert {name for name in names if name not in described} == set()
+
+
 def test_the_page_is_what_the_committed_results_give():
     assert PAGE.read_text(encoding="utf-8") == render_page(read_all()), "run `make bench-report`"
+
+
+def test_a_line_that_ends_before_the_others_is_not_called_level_to_the_end():
+    lines = [
+        Series(name="cllm", kind="cllm", points=[(10, 0.001), (1000, 0.001)]),
+        Series(name="peer", kind="peer", points=[(10, 0.001), (100, 0.001)]),
+    ]
+    curve = Curve(id="history", title="T", description="D", x_label="x", y_label="y", series=lines)
+
+    assert describe_growth(curve) == "Level: cllm; peer up to 100."
+
+
+def test_a_readme_without_the_comments_of_the_table_is_not_changed():
+    with pytest.raises(ValueError, match="unpack"):
+        replace_comparison(f"{START}\n| a table |\n\nMore.\n", read_all())
 
 
 def test_the_pictures_of_the_page_exist_and_are_small():
