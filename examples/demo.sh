@@ -19,8 +19,7 @@ run() {
 
 run "cllm 'What is the capital of France?' --conversation $name"
 run "cllm 'And of Italy?' --conversation $name"
-run "cllm conversations list -n 1"
-run "cllm search Rome | tail -n 1"
+run "cllm search Rome -n 1"
 
 printf '\n\033[1mTry next:\033[0m\n'
 printf '  %-46s %s\n' \

@@ -16,6 +16,7 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 FILE = Path(__file__).parents[1] / "docs/images/terminal.svg"
+CACHE = Path(__file__).parents[1] / ".cache"
 COLUMNS = 88
 COMMANDS = (
     'cllm "What is the capital of France?" --conversation capitals',
@@ -64,14 +65,14 @@ FORMAT = """\
 """
 
 
-def run_on_terminal(command: str, home: Path) -> str:
+def run_on_terminal(command: str, home: Path, cache: Path = CACHE) -> str:
     """Run a command on a pseudo-terminal; return what it prints."""
     parent, child = pty.openpty()
     environment = {
         "HOME": str(home),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "CLLM_MODEL": "local/smollm2-135m",
-        "XDG_CACHE_HOME": str(Path(__file__).parents[1] / ".cache"),
+        "XDG_CACHE_HOME": str(cache),
         "COLUMNS": str(COLUMNS),
         "TERM": "xterm-256color",
         "TZ": "UTC",

@@ -118,7 +118,7 @@ def test_a_template_can_be_written_under_a_name(home, provider, settings, cllm):
     assert "--as" in refused.err
 
 
-def test_the_demo_is_a_conversation_in_ten_lines_and_starts_a_new_one_each_time(home):
+def test_the_demo_starts_a_new_conversation_each_time(home):
     """The demo runs the `cllm` on the PATH; here it prints its arguments."""
     program = home.path / "bin/cllm"
     program.parent.mkdir()
@@ -138,9 +138,7 @@ def test_the_demo_is_a_conversation_in_ten_lines_and_starts_a_new_one_each_time(
 
     conversation, advice = run_demo().split("\n\n")
     assert "cllm: And of Italy? --conversation demo" in conversation
-    assert len(conversation.splitlines()) <= 10
     assert "Try next:" in advice
-    assert "{" not in conversation
 
     home.conversations.mkdir(parents=True)
     home.file("demo").touch()

@@ -4,6 +4,9 @@ import contextlib
 from pathlib import Path
 
 import pytest
+from tests.terminal_picture import run_on_terminal
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo.sh"
 
 
 @pytest.fixture
@@ -53,6 +56,19 @@ def test_on_a_terminal_the_answer_of_the_small_model_is_labelled(cllm):
 
     assert on_terminal.out.startswith("local/smollm2-135m, a very small model"), on_terminal
     assert "very small" not in in_pipes.out + in_pipes.err
+
+
+@pytest.mark.usefixtures("fetched")
+def test_the_demo_is_a_conversation_in_ten_lines_of_a_terminal(home):
+    output = run_on_terminal(f"sh {DEMO}", home.path, cache=home.cache)
+
+    conversation, advice = output.split("\n\n")
+    lines = conversation.splitlines()
+    assert len(lines) == 9, "the first run has another line: it downloads the model"
+    assert "$ cllm 'And of Italy?' --conversation demo" in lines[3]
+    assert "Rome" in lines[5]
+    assert "Rome" in lines[8]
+    assert "Try next:" in advice
 
 
 def test_the_small_model_refuses_allow_commands_before_it_is_downloaded(home, cllm):
