@@ -67,7 +67,7 @@ def _check_local_model(settings: Settings, resolved: ResolvedModel) -> Finding:
         return ok(REACH, f"the model file {file.path} exists.")
     if file.known is None:
         return problem(REACH, f"the model file {file.path} does not exist; check the path.")
-    size = f"{file.known.size / MEGABYTE:.0f} MB"
+    size = f"{file.known.download_size / MEGABYTE:.0f} MB"
     return ok(REACH, f"the model is not downloaded yet; its first use downloads {size}.")
 
 

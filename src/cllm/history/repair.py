@@ -178,11 +178,14 @@ def _remove_unsendable(
         is_same = len(parts) == len(message.parts) and all(map(is_, parts, message.parts))
         cleaned.append(message if is_same else context.make(message.role, parts))
     has_content = _find_content(cleaned)
+    previous: Role | None = None
     for index, message in enumerate(cleaned):
         position = numbered[index][0]
         is_question = index == len(cleaned) - 1 and message.role == "user"
-        if is_question and index and cleaned[index - 1].role in ("user", "tool"):
-            is_question = not has_content[index - 1]
+        if is_question and previous in ("user", "tool"):
+            is_question = False
+        if has_content[index]:
+            previous = message.role
         if context.profile.allows_blank_text or is_question or has_content[index]:
             yield position, message
         else:

@@ -17,6 +17,9 @@ from cllm.core.ports import Opening
 from cllm.core.prompt import Prompt
 from cllm.history.context import NO_CONTEXT, Context
 
+NO_PROMPT = "none"
+"""The source of a captured prompt if none was configured."""
+
 
 class GivenPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """A system prompt from the settings, or from the request (`explicit`).
@@ -127,7 +130,7 @@ def build_captured_opening(
     parts = [text for text in (prompt.text if message else None, context.captured) if text]
     return Opening(
         system=plain_message("system", "\n\n".join(parts)) if parts else None,
-        system_record=SystemRecord(policy="captured", source=prompt.source if message else "none"),
+        system_record=SystemRecord(policy="captured", source=prompt.source if message else NO_PROMPT),
         context_record=context.record(now),
     )
 
@@ -137,7 +140,7 @@ def build_pinned_opening(
 ) -> Opening:
     """Return an opening with the prompt in its system record."""
     text = None if prompt.message is None else prompt.text
-    source = "none" if text is None else prompt.source
+    source = NO_PROMPT if text is None else prompt.source
     return Opening(
         system=None,
         system_record=SystemRecord(policy="pinned", source=source, prompt=text),
@@ -180,7 +183,7 @@ def _is_pinned(record: SystemRecord | None) -> bool:
     """Whether a prompt is pinned, or that there is none."""
     if record is None or record.policy != "pinned":
         return False
-    return record.prompt is not None or record.source == "none"
+    return record.prompt is not None or record.source == NO_PROMPT
 
 
 def _choose_stored(conversation: StoredConversation, prompt: GivenPrompt) -> SystemChoice:

@@ -53,6 +53,7 @@ def tiny(index: Path) -> KnownModel:
         source=Wheel(
             package="tiny-model",
             version="1.0",
+            size=wheel.stat().st_size,
             sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
             member=MEMBER,
         ),

@@ -559,6 +559,15 @@ def test_only_problems_that_cannot_be_repaired_remain_after_a_repair(history, pr
         assert left <= NOT_MENDABLE - {"missing_result", "repeated_role", "duplicate_call_id"}
 
 
+def test_an_empty_newest_message_after_other_empty_messages_is_left_out():
+    result = ToolResult(call_id="a", content=(Text(text="ok"),))
+    history = make("tool", (result,)), make("user", ()), make("user", ())
+
+    repaired = repair_for(ANTHROPIC, *history)
+
+    assert [message.parts for message in repaired.messages] == [(Text(text="ok"),)]
+
+
 @given(HISTORIES, st.sampled_from(ALL))
 def test_repairing_a_repaired_history_changes_nothing(history, profile):
     once = repair_for(profile, *history)

@@ -12,7 +12,7 @@ from cllm.cli.trust import open_app
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.errors import SequenceNotFoundError, TurnNotFoundError, UsageError
 from cllm.core.message import Document, Image, Message
-from cllm.history.system_prompt import find_prompt_difference
+from cllm.history.system_prompt import NO_PROMPT, find_prompt_difference
 from cllm.settings.load import CommandLine
 from cllm.terminal import error_line, local_time, one_line
 from cllm.wire.errors import MalformedError
@@ -120,6 +120,8 @@ def _system_text(conversation: StoredConversation) -> str:
         return "stored, source not recorded" if conversation.system else "not recorded"
     if record.policy != "dynamic" and conversation.kept_prompt is None:
         return "none (none was configured when the conversation started)"
+    if record.source == NO_PROMPT:
+        return f"{record.policy}, only the output of the context commands"
     return f"{record.policy}, from {record.source}" if record.source else record.policy
 
 

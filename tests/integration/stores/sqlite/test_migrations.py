@@ -54,6 +54,13 @@ def test_the_migrations_have_one_head():
     assert migrate.list_heads() == (HEAD,)
 
 
+def test_objects_of_others_have_no_rights_while_a_command_uses_the_file(database):
+    def read_setting(bind: sa.Connection) -> object:
+        return bind.exec_driver_sql("PRAGMA trusted_schema").scalar()
+
+    assert run_in_sqlite(database, read_setting) == 0
+
+
 def test_the_migrations_create_the_tables(database):
     run_in_sqlite(database, migrate.upgrade)
     assert run_in_sqlite(database, migrate.find_differences) == []

@@ -64,6 +64,13 @@ def conversation(**fields) -> StoredConversation:
             },
             "captured, from --system",
         ),
+        (
+            {
+                "system": plain_message("system", "--- Context: A ---"),
+                "system_record": SystemRecord(policy="captured", source="none"),
+            },
+            "captured, only the output of the context commands",
+        ),
     ],
 )
 def test_the_source_of_the_system_prompt(fields, expected):
