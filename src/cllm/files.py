@@ -1,4 +1,4 @@
-"""Regular files up to a size, new private files, and cache folders."""
+"""Regular files up to a size, new private files, cache folders, and comparison of paths."""
 
 import contextlib
 import hashlib
@@ -41,6 +41,14 @@ def write_new_file(path: Path, data: bytes) -> None:
     except OSError:
         path.unlink(missing_ok=True)
         raise
+
+
+def is_same_file(one: Path, other: Path) -> bool:
+    """Whether two paths, with any links, lead to one file or folder, which may not exist."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return os.path.realpath(one) == os.path.realpath(other)
 
 
 def find_cache_folder(environ: Mapping[str, str], *, home: Path) -> Path:

@@ -131,6 +131,42 @@ def test_bad_sources_are_one_sentence(cllm: Cllm, home: Home) -> None:
     assert home.snapshot() == {}
 
 
+def test_a_truncated_archive_is_reported_as_damaged(cllm: Cllm, tmp_path: Path) -> None:
+    half = tmp_path / "half.zip"
+    half.write_bytes(write_chatgpt(tmp_path / "a.zip").read_bytes()[:300])
+
+    done = cllm("conversations", "import", str(half))
+
+    line = done.failed_with_one_sentence("not a readable ZIP archive", "download it again")
+    assert "--from" not in line
+
+
+def test_a_failed_import_reports_only_what_was_read(cllm: Cllm, home: Home, tmp_path: Path) -> None:
+    (home.work / "a.txt").write_text("hello", encoding="utf-8")
+    good = str(LLM_FOLDER / "llm-new.db")
+
+    nothing = cllm("conversations", "import", "a.txt", good)
+    some = cllm("conversations", "import", good, "a.txt")
+
+    assert (nothing.code, nothing.out) == (1, "")
+    assert some.code == 1
+    assert some.out.startswith("Imported ")
+    assert "format of a.txt is not known" in some.err
+
+
+def test_an_imported_conversation_continues_without_a_warning_about_system_prompts(
+    cllm: Cllm, settings: Any
+) -> None:
+    model = ("-m", "openai/gpt-test")
+    settings(default_system_message=...)
+    import_into(cllm, "json:imported", str(LLM_FOLDER / "llm-new.db"))
+    listed = cllm("conversations", "list", "--json", "--store", "json:imported").succeeded().out
+
+    for row in json.loads(listed):
+        done = cllm("More", "--conversation", row["id"], "--store", "json:imported", *model)
+        assert "system prompt" not in done.succeeded().err
+
+
 def test_export_needs_one_way_to_choose(cllm: Cllm) -> None:
     for words in ((), ("a", "--all"), ("--all",), ("a", "b", "--format", "html")):
         done = cllm("conversations", "export", *words)
@@ -193,8 +229,11 @@ def test_conversations_move_between_stores(
     assert cllm("verify", "--store", other).succeeded().out.startswith("Checked 6 ")
     cllm(*move, other, "--to", store_url, "--copy").succeeded()
     assert cllm("verify", "--store", store_url).succeeded().out.startswith("Checked 6 ")
-    missing = cllm("conversations", "move", "nope", "--to", other, "--store", store_url)
-    missing.failed_with_one_sentence("nope")
+    new = tmp_path / "new.db"
+    for target in (other, f"sqlite:{new}"):
+        missing = cllm("conversations", "move", "nope", "--to", target, "--store", store_url)
+        missing.failed_with_one_sentence("nope")
+    assert not new.exists()
     same = cllm(*move, store_url, "--to", store_url)
     same.failed_with_one_sentence("this store already")
     assert cllm("verify", "--store", store_url).succeeded().out.startswith("Checked 6 ")

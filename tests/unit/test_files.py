@@ -2,6 +2,7 @@
 
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from cllm.files import (
     CacheFolder,
     FileTooLargeError,
     NotRegularFileError,
+    is_same_file,
     read_regular_file,
     write_new_file,
 )
@@ -102,3 +104,21 @@ class TestCacheFolder:
         folder.write("a", b"1")
 
         assert folder.read("a") is None
+
+
+def test_links_lead_to_the_same_file_and_a_missing_file_is_compared_by_its_path(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_bytes(b"")
+    second.write_bytes(b"")
+    (tmp_path / "symbolic").symlink_to(first)
+    (tmp_path / "hard").hardlink_to(first)
+    (tmp_path / "folder").symlink_to(tmp_path)
+
+    for name in ("first", "symbolic", "hard", "folder/first"):
+        assert is_same_file(first, Path(name))
+        assert not is_same_file(second, Path(name))
+    assert is_same_file(tmp_path / "missing", Path("folder/missing"))
+    assert not is_same_file(first, tmp_path / "missing")

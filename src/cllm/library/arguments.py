@@ -8,7 +8,7 @@ import msgspec
 
 from cllm.app import new_conversation_id, new_id, now
 from cllm.core.conversation import check_ref as check_conversation_ref
-from cllm.core.errors import InvalidTextError
+from cllm.core.errors import InvalidTextError, UsageError
 from cllm.core.message import Message, plain_message
 from cllm.window.strategies import Strategy
 
@@ -16,6 +16,7 @@ T = TypeVar("T", bound=str)
 AnyMessage = Message | Mapping[str, Any]
 """A dictionary has the fields of the OpenAI API: role, content, tool_calls, tool_call_id."""
 MessageInput = str | AnyMessage | Sequence[AnyMessage]
+SYSTEM_PATH = "messages[0]"
 
 
 def check_text(name: str, value: str) -> str:
@@ -43,7 +44,26 @@ def to_messages(value: MessageInput) -> tuple[Message, ...]:
     if isinstance(value, str):
         return (plain_message("user", check_message_text(value)),)
     values: Sequence[object] = value if isinstance(value, Sequence) else (value,)
+    if not values:
+        raise InvalidTextError("The list of messages is empty; add at least one message.")
     return tuple(_to_message(one, f"messages[{index}]") for index, one in enumerate(values))
+
+
+def split_system(
+    value: MessageInput, *, system: str | None
+) -> tuple[Message | None, tuple[Message, ...]]:
+    """Return the system prompt, if it is the first message, and the other messages.
+
+    Raises UsageError if the call has the option `system` too.
+    """
+    messages = to_messages(value)
+    if messages[0].role != "system":
+        return None, messages
+    if system is not None:
+        raise UsageError(
+            "The call has two system prompts: system= and the first message; use one of them."
+        )
+    return messages[0], messages[1:]
 
 
 def _to_message(value: object, path: str) -> Message:

@@ -2,15 +2,17 @@
 
 from typing import Unpack
 
+from cllm.core.message import Message
 from cllm.engine.request import TurnStorage
 from cllm.history.system_prompt import GivenPrompt
 from cllm.library.arguments import (
+    SYSTEM_PATH,
     MessageInput,
     Options,
     check_option_names,
     check_optional_text,
     merge_parameters,
-    to_messages,
+    split_system,
 )
 from cllm.library.conversation import Conversation
 from cllm.library.loop import background
@@ -46,11 +48,12 @@ def _stream_pieces(prompt: MessageInput, options: Options, *, stream: bool) -> P
         case None | False | "":
             current = session()
             settings = current.app.settings
-            explicit = GivenPrompt(text=system, source="system=", explicit=True)
+            first, messages = split_system(prompt, system=system)
+            given = _build_prompt(system, first, messages)
             request = current.build_request(
-                to_messages(prompt),
+                messages,
                 model=model,
-                system=settings.system if system is None else explicit,
+                system=settings.system if given is None else given,
                 context=settings.context,
                 parameters=parameters,
                 stream=stream,
@@ -61,3 +64,15 @@ def _stream_pieces(prompt: MessageInput, options: Options, *, stream: bool) -> P
             new_id = None if ref is True else ref
             conversation = Conversation(new_id, model=model, system=system)
             return conversation.pieces(prompt, {"parameters": parameters}, stream=stream)
+
+
+def _build_prompt(
+    system: str | None, first: Message | None, messages: tuple[Message, ...]
+) -> GivenPrompt | None:
+    """Return the system prompt of a call that is not saved; None for the configured one."""
+    if system is not None:
+        return GivenPrompt(text=system, source="system=", explicit=True)
+    if first is not None:
+        return GivenPrompt(said=first, text=first.text, source=SYSTEM_PATH, explicit=True)
+    has_later = any(message.role == "system" for message in messages)
+    return GivenPrompt() if has_later else None

@@ -12,7 +12,7 @@ from cllm.core.conversation import (
     WindowRecord,
     check_title,
 )
-from cllm.core.errors import ConversationNotFoundError
+from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, Hits, NewConversation, Store, Tail, UsageSum
 from cllm.engine import edits
@@ -121,16 +121,27 @@ class Conversation:
 
     def pieces(self, said: MessageInput, parameters: Parameters, *, stream: bool) -> Pieces:
         checked = arguments.check_parameters("stream" if stream else "ask", parameters)
-        request = self._request(arguments.to_messages(said), checked, stream=stream)
+        first, messages = arguments.split_system(said, system=self.system)
+        if not messages:
+            raise UsageError("A conversation needs a message other than a system message.")
+        system = None
+        if first is not None:
+            system = GivenPrompt(text=first.text, source=arguments.SYSTEM_PATH, explicit=True)
+        request = self._request(messages, checked, system=system, stream=stream)
         return session().pieces(request, store=self._store)
 
     def _request(
-        self, messages: tuple[Message, ...], parameters: dict[str, Any], *, stream: bool = False
+        self,
+        messages: tuple[Message, ...],
+        parameters: dict[str, Any],
+        *,
+        system: GivenPrompt | None = None,
+        stream: bool = False,
     ) -> TurnRequest:
         return session().build_request(
             messages,
             model=self.model,
-            system=self.given_prompt,
+            system=self.given_prompt if system is None else system,
             context=() if self.policy == "pinned" else self._app.settings.context,
             parameters={**self.parameters, **parameters},
             stream=stream,

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -30,7 +29,7 @@ from cllm.settings.layers import (
 from cllm.settings.sections import ProviderSettings, ServerSettings, TopProvider, WindowSettings
 from cllm.settings.trust import check_trust, is_secret_name
 from cllm.settings.variables import Variables, find_unused_variables, read_variables
-from cllm.stores.registry import normalize_url
+from cllm.stores.registry import list_passwords, normalize_url
 
 __all__ = [
     "CommandLine",
@@ -112,10 +111,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         headers = [value for row in rows for value in row.headers.values()]
         environment = self.env.environment.items()
         variables = self.variables.by_name.items()
-        try:
-            password = urlsplit(self.store).password
-        except ValueError:
-            password = None
         return [
             *(secret.reveal() for secret in (*keys, *headers)),
             *(value for name, value in environment if is_secret_name(name)),
@@ -126,7 +121,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             ),
             *(key.key for key in self.server.keys if key.key),
             *SavedKeys(user_folder(self.env)).read_file_keys(),
-            *([] if password is None else [password]),
+            *list_passwords(self.store),
         ]
 
 

@@ -3,9 +3,11 @@
 Imports only the module of that store.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote_plus, urlsplit
 
 from cllm.core.errors import SettingsError, StoreUnavailableError
 from cllm.core.extras import require_extra
@@ -71,6 +73,11 @@ SCHEME_ALIASES = {"postgres": "postgresql", "postgresql+asyncpg": "postgresql"}
 PATH_SCHEMES = ("json", "sqlite")
 LOCKED_SECONDS = 1.0
 SYNCHRONOUS_SCHEMES = ("json", "memory")
+SECRET_PARAMETERS = frozenset(
+    {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
+)
+"""Those of asyncpg and libpq, in the query of a PostgreSQL URL."""
+_PARAMETER = re.compile(r"([?&]([^?&=]+)=)[^&]*")
 SCHEMES: dict[str, Callable[[str, Clock, Path | None], Store]] = {
     "json": _open_json,
     "memory": _open_memory,
@@ -108,22 +115,45 @@ def open_file_store(url: str, *, clock: Clock, cache: Path | None, offload: "Off
     return _open_json(url.partition(":")[2], clock, cache, offload)
 
 
+def store_exists(url: str) -> bool:
+    """Return False for a missing SQLite file, which a read would create."""
+    scheme, _, location = normalize_url(url).partition(":")
+    return scheme != "sqlite" or Path(location.partition("?")[0]).exists()
+
+
 def check_store_exists(url: str) -> None:
     """Raise StoreUnavailableError for a missing SQLite file, which a read would create."""
-    scheme, _, location = normalize_url(url).partition(":")
-    if scheme == "sqlite" and not Path(location.partition("?")[0]).exists():
+    if not store_exists(url):
         path = store_location(url).partition("?")[0]
         raise StoreUnavailableError(f"{path} does not exist; check the store URL.", path=path)
 
 
 def redact_password(url: str) -> str:
-    """Return the store URL with its password replaced by `***`."""
+    """Return the store URL with its passwords, also those in the query, replaced by `***`."""
+    if url.partition(":")[0] not in PATH_SCHEMES:
+        url = _PARAMETER.sub(_redact_parameter, url)
     scheme, separator, rest = url.partition("://")
     credentials, at, host = rest.rpartition("@")
     if not separator or not at:
         return url
     user, colon, _ = credentials.partition(":")
     return f"{scheme}://{user}:***@{host}" if colon else url
+
+
+def _redact_parameter(parameter: re.Match[str]) -> str:
+    name = unquote_plus(parameter[2]).lower()
+    return f"{parameter[1]}***" if name in SECRET_PARAMETERS else parameter[0]
+
+
+def list_passwords(url: str) -> list[str]:
+    """Return the passwords in a store URL, those in the query too; none of an invalid URL."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return []
+    query = parse_qsl(parts.query)
+    found = [value for name, value in query if name.lower() in SECRET_PARAMETERS]
+    return [*([parts.password] if parts.password else []), *found]
 
 
 def store_location(url: str) -> str:

@@ -28,6 +28,7 @@ _JOINED = (
     "\U00020000-\U0003ffff"
 )
 _RUN = re.compile(rf"(?P<joined>[{_JOINED}]+)|[^\W_{_JOINED}]+")
+_WORD_CHARACTER = re.compile(rf"[^\W_{_JOINED}]")
 _PLAIN = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(128))
 _PLAIN_WORDS = _PLAIN + bytes(128)
 MAX_RANKED = 1000
@@ -166,10 +167,12 @@ def locate_words(text: str, words: Sequence[SearchTerm]) -> Iterator[tuple[int, 
     for match in re.finditer("|".join(starts), folded):
         start, end = match.span()
         if not _starts_joined(match[0]):
+            # Only the start of a word is followed to its end: a word can have many matches.
+            if start > 0 and _WORD_CHARACTER.match(folded, start - 1):
+                continue
             end = _find_word_end(folded, end)
-            is_within = start > 0 and _find_word_end(folded, start - 1) >= start
             found = folded[start:end][:MAX_TERM_LENGTH]
-            if is_within or (found not in terms and not found.startswith(prefixes)):
+            if found not in terms and not found.startswith(prefixes):
                 continue
         yield start, end
 

@@ -9,7 +9,8 @@ import msgspec
 
 from cllm.core.conversation import StoredConversation, Summary
 from cllm.core.errors import ConversationNotFoundError, InvalidIdError, UsageError
-from cllm.core.ports import Clock, NewConversation, Store
+from cllm.core.ports import Clock, Store
+from cllm.core.ports.snapshot import ComparableStore
 from cllm.transfer.report import ImportReport
 from cllm.transfer.store_reader import list_stores, list_summaries, load_all
 from cllm.transfer.writer import ImportWriter, is_same_content
@@ -26,14 +27,17 @@ async def move_conversations(
     refs: Sequence[str],
     *,
     clock: Clock,
-    new_id: Callable[[], str],
     is_copy: bool = False,
+    is_new: bool = False,
     on_item: Callable[[], object] = lambda: None,
 ) -> MoveResult:
-    """Move these conversations, or all if none is named. A repeated move completes the first."""
+    """Move these conversations, or all if none is named. A repeated move completes the first.
+
+    `is_new`: the target does not exist; it is created with the first conversation.
+    """
     result = MoveResult()
-    source = await _exclude_target(source, target, new_id())
-    summaries = await _select(source, refs, result)
+    source = await _exclude_target(source, target)
+    summaries = await _select(source, None if is_new else target, refs, result)
     report = ImportReport()
     writer = ImportWriter(target, report, clock=clock)
     async for summary, loaded in load_all(source, summaries):
@@ -53,21 +57,46 @@ async def move_conversations(
     return result
 
 
-async def _exclude_target(source: Store, target: Store, probe_id: str) -> Store:
+async def _exclude_target(source: Store, target: Store) -> Store:
     """Return the source without the target, or raise UsageError if they are the same store.
 
-    Two URLs can name one store, so the stores are compared by a conversation in the target.
-    A store that is unavailable, such as a locked file, is an error: it could be the target.
+    A database that cannot be reached is an error: it could be the target.
     """
     stores = list_stores(source)
-    probe = await target.create(NewConversation(id=probe_id, is_side=True))
-    try:
-        others = [store for store in stores if not await _has_conversation(store, probe.id)]
-    finally:
-        await target.delete(probe.id)
+    others = [store for store in stores if not await _is_same_store(store, target)]
     if not others:
         raise UsageError("The conversations are in this store already; name another one with --to.")
     return source if len(others) == len(stores) else others[0]
+
+
+async def _is_same_store(store: Store, target: Store) -> bool:
+    if store is target:
+        return True
+    return isinstance(store, ComparableStore) and await store.is_same_store(target)
+
+
+async def _select(
+    source: Store, target: Store | None, refs: Sequence[str], result: MoveResult
+) -> list[Summary]:
+    if not refs:
+        summaries, notices = await list_summaries(source)
+        result.problems += (notice.message for notice in notices)
+        return summaries
+    found = [(ref, await _find_summary(source, target, ref)) for ref in refs]
+    result.problems += (
+        f"{ref}: it is in the other store already." for ref, summary in found if summary is None
+    )
+    return [summary for _, summary in found if summary is not None]
+
+
+async def _find_summary(source: Store, target: Store | None, ref: str) -> Summary | None:
+    """Return the summary; None if only the target has the conversation, as after a move."""
+    try:
+        return await source.summary(ref)
+    except (ConversationNotFoundError, InvalidIdError):
+        if target is None or not await _has_conversation(target, ref):
+            raise
+        return None
 
 
 async def _has_conversation(store: Store, ref: str) -> bool:
@@ -76,14 +105,6 @@ async def _has_conversation(store: Store, ref: str) -> bool:
     except (ConversationNotFoundError, InvalidIdError):
         return False
     return True
-
-
-async def _select(store: Store, refs: Sequence[str], result: MoveResult) -> list[Summary]:
-    if refs:
-        return [await store.summary(ref) for ref in refs]
-    summaries, notices = await list_summaries(store)
-    result.problems += (notice.message for notice in notices)
-    return summaries
 
 
 async def _delete(store: Store, copied: StoredConversation, result: MoveResult) -> None:

@@ -53,6 +53,75 @@ def test_a_history_of_dictionaries_is_sent_unchanged_and_can_be_saved(provider, 
     assert "What time is it?" in cllm("conversations", "show", "clock").succeeded().out
 
 
+SYSTEM = {"role": "system", "content": "Be brief."}
+DEVELOPER = {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]}
+HELLO = {"role": "user", "content": "Hello"}
+
+
+@pytest.mark.parametrize("messages", [[SYSTEM, HELLO], [DEVELOPER, HELLO], [HELLO, SYSTEM, HELLO]])
+def test_a_system_message_replaces_the_configured_prompt(provider, program, settings, messages):
+    settings(default_system_message="Be kind.")
+
+    program(f"import cllm; cllm.ask({messages!r})")
+
+    assert [message["content"] for message in provider.requests[0].messages] == [
+        message["content"] for message in messages
+    ]
+
+
+def test_a_list_with_only_a_system_message_is_sent(provider, program, settings):
+    settings(default_system_message="Be kind.")
+
+    program(f"import cllm; cllm.ask([{SYSTEM!r}])")
+
+    assert provider.requests[0].messages == [SYSTEM]
+
+
+@pytest.mark.parametrize("system", [SYSTEM, DEVELOPER])
+def test_the_first_system_message_is_the_prompt_of_a_new_conversation(
+    provider, program, settings, system
+):
+    settings(default_system_message="Be kind.")
+
+    out = program(
+        f"""
+        import cllm
+        cllm.ask([{system!r}, {HELLO!r}], conversation="cats")
+        chat = cllm.Conversation("cats")
+        print([message.role for message in chat.messages()], chat.load().system_record.source)
+        print(cllm.ask([{system!r}, {HELLO!r}], conversation="cats").notices)
+        """
+    )
+
+    assert out == "['user', 'assistant'] messages[0]\n()\n"
+    for request in provider.requests:
+        assert request.message_pairs[0] == ("system", "Be brief.")
+        assert [role for role, _ in request.message_pairs].count("system") == 1
+
+
+def test_another_system_message_in_a_conversation_is_refused_like_the_option(provider, program):
+    out = program(
+        f"""
+        import cllm
+        cllm.ask("Hello", conversation="cats", system="Be kind.")
+        for call in (
+            lambda: cllm.ask("Hello", conversation="cats", system="Be brief."),
+            lambda: cllm.ask([{SYSTEM!r}, {HELLO!r}], conversation="cats"),
+            lambda: cllm.Conversation("cats").ask([{SYSTEM!r}, {HELLO!r}]),
+        ):
+            try:
+                call()
+            except cllm.CllmError as error:
+                print(type(error).__name__, error)
+        """
+    )
+
+    first, *others = out.splitlines()
+    assert first.startswith("UsageError Conversation 'cats' has a fixed system prompt; ")
+    assert others == [first, first]
+    assert len(provider.requests) == 1
+
+
 def test_the_shell_shows_the_same_conversation(provider, program, cllm):
     provider.queue_reply("Hello Alice.")
     program('import cllm; cllm.ask("I am Alice.", conversation="demo")')

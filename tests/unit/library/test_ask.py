@@ -5,7 +5,13 @@ from typing import Any
 import pytest
 
 import cllm
-from cllm.core.errors import CllmError, InvalidIdError, ModelNotFoundError
+from cllm.core.errors import (
+    CllmError,
+    InvalidIdError,
+    InvalidTextError,
+    ModelNotFoundError,
+    UsageError,
+)
 
 pytestmark = pytest.mark.usefixtures("empty_home")
 NOWHERE: Any = {"model": "nowhere/none"}
@@ -35,6 +41,28 @@ def test_a_stream_fails_when_it_is_read():
 def test_an_invalid_id_is_refused():
     with pytest.raises(InvalidIdError):
         cllm.ask("Hello", conversation="a/b")
+
+
+@pytest.mark.parametrize("conversation", [None, "demo"])
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_a_system_message_and_a_system_option_are_an_error(role, conversation):
+    messages = [{"role": role, "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+
+    with pytest.raises(
+        UsageError, match=r"^The call has two system prompts: .* use one of them\.$"
+    ):
+        cllm.ask(messages, system="Be brief.", conversation=conversation)
+
+
+@pytest.mark.parametrize("conversation", [None, "demo"])
+def test_an_empty_list_of_messages_is_an_error(conversation):
+    with pytest.raises(InvalidTextError, match="empty"):
+        cllm.ask([], conversation=conversation)
+
+
+def test_a_conversation_needs_more_than_a_system_message():
+    with pytest.raises(UsageError, match="other than a system message"):
+        cllm.ask([{"role": "system", "content": "Be brief."}], conversation="demo")
 
 
 async def test_the_asynchronous_functions_raise_the_same_errors():

@@ -10,7 +10,13 @@ from cllm.core.ports import NewConversation
 from cllm.stores import registry
 from cllm.stores.json.store import JsonFileStore
 from cllm.stores.memory import MemoryStore
-from cllm.stores.registry import is_synchronous, normalize_url, open_store, redact_password
+from cllm.stores.registry import (
+    is_synchronous,
+    list_passwords,
+    normalize_url,
+    open_store,
+    redact_password,
+)
 from cllm.stores.sqlite.store import SqliteStore
 
 
@@ -79,10 +85,32 @@ def test_json_needs_a_folder():
         ("postgresql://ann@host/db", "postgresql://ann@host/db"),
         ("postgresql://host/db", "postgresql://host/db"),
         ("json:/home/a@b", "json:/home/a@b"),
+        ("postgresql://h/db?user=a&password=s3cret", "postgresql://h/db?user=a&password=***"),
+        ("postgresql://h/db?password=s&user=a", "postgresql://h/db?password=***&user=a"),
+        ("postgresql://h/db?sslpassword=s%26t", "postgresql://h/db?sslpassword=***"),
+        ("postgresql:///db?pass%77ord=s&host=h", "postgresql:///db?pass%77ord=***&host=h"),
+        ("postgresql:db?oauth_client_secret=s", "postgresql:db?oauth_client_secret=***"),
+        ("postgresql://a:b@h/db?password=s:t@u?v#w", "postgresql://a:***@h/db?password=***"),
+        ("postgresql://h/db?password=", "postgresql://h/db?password=***"),
+        ("postgresql://a:s?cret@h/db", "postgresql://a:***@h/db"),
+        ("postgresql://h/db?passfile=/pw&sslmode=a", "postgresql://h/db?passfile=/pw&sslmode=a"),
+        ("json:/a?password=b", "json:/a?password=b"),
     ],
 )
 def test_a_password_is_never_shown(url: str, shown: str):
     assert redact_password(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "passwords"),
+    [
+        ("postgresql://ann:one@host/db?password=t%26wo&sslpassword=3", ["one", "t&wo", "3"]),
+        ("postgresql://host/db?user=ann", []),
+        ("postgresql://[host/db", []),
+    ],
+)
+def test_logs_can_remove_every_password_of_a_url(url: str, passwords: list[str]):
+    assert list_passwords(url) == passwords
 
 
 def test_only_files_and_memory_need_no_event_loop():

@@ -2,12 +2,13 @@
 
 import click
 
-from cllm.app import App, new_id, now, open_configured_store, run_coroutine
+from cllm.app import App, now, open_configured_store, run_coroutine
 from cllm.cli import completion, output
 from cllm.cli.all_stores import note_left_out
 from cllm.cli.inputs import HelpCommand, OptionError, store_options
 from cllm.cli.trust import open_app
 from cllm.settings.load import CommandLine
+from cllm.stores.registry import store_exists
 from cllm.terminal import pluralize
 from cllm.transfer.move import MoveResult, move_conversations
 
@@ -53,7 +54,13 @@ async def _move(app: App, refs: tuple[str, ...], target: str, *, is_copy: bool) 
     try:
         with count_items("Moving conversations") as on_item:
             result = await move_conversations(
-                app.store, other, refs, clock=now, new_id=new_id, is_copy=is_copy, on_item=on_item
+                app.store,
+                other,
+                refs,
+                clock=now,
+                is_copy=is_copy,
+                is_new=not store_exists(target),
+                on_item=on_item,
             )
         if not refs:
             await note_left_out(app)

@@ -1,6 +1,6 @@
-"""The ports of backups and checks: a database at one moment, and the files of a folder.
+"""The ports of backups, checks and moves: a database at one moment, and the files of a folder.
 
-Only `cllm backup`, `cllm restore` and `cllm verify` import this module.
+Only `cllm backup`, `restore`, `verify` and `conversations move` import this module.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -13,6 +13,7 @@ import msgspec
 from cllm.core.conversation import StoredConversation, Summary
 from cllm.core.errors import StoreError
 from cllm.core.ports.server_store import CallRecord
+from cllm.core.ports.store import Store
 
 
 class MessageRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,4 +137,13 @@ class FileStore(Protocol):
 
     async def add_file(self, key: str, file: StoredFile) -> None:
         """Write a new file with its time; ConversationExistsError if it exists."""
+        ...
+
+
+@runtime_checkable
+class ComparableStore(Protocol):
+    """A store that can have several addresses, such as the paths or URLs of one database."""
+
+    async def is_same_store(self, other: Store) -> bool:
+        """Whether both are one store. Writes nothing; neither store needs to exist."""
         ...

@@ -34,6 +34,7 @@ from cllm.core.ports import (
     Opening,
     Origin,
     PathMatch,
+    Store,
     Tail,
     TurnStart,
 )
@@ -246,6 +247,14 @@ class JsonFileStore(ScannedLists, EditingStore):
 
     async def list_owners(self) -> tuple[str, ...]:
         return (LOCAL_OWNER,) if self._folder.has_files() else ()
+
+    async def is_same_store(self, other: Store) -> bool:
+        from cllm.files import is_same_file  # noqa: PLC0415 - only a move
+
+        if not isinstance(other, JsonFileStore):
+            return False
+        folder = other._folder  # noqa: SLF001 - of this class
+        return await self._offload(is_same_file, self._folder.path, folder.path)
 
     async def list_files(self) -> dict[str, str]:
         return await self._offload(self._folder.file_states)

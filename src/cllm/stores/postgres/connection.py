@@ -332,7 +332,7 @@ class PostgresPool:
         )
         if self._is_direct is None:
             try:
-                check_encoding(connection)
+                await check_encoding(connection)
                 self._is_direct = await _is_direct(connection)
             except BaseException:
                 connection.terminate()
@@ -343,9 +343,13 @@ class PostgresPool:
         return connection
 
 
-def check_encoding(connection: "asyncpg.Connection[Any]") -> None:
+async def check_encoding(connection: "asyncpg.Connection[Any]") -> None:
     """Raise StoreUnavailableError if the database cannot store every text."""
-    encoding = connection.get_settings().server_encoding
+    encoding = getattr(connection.get_settings(), "server_encoding", None)
+    if encoding is None:
+        # Not every pooler reports it.
+        statement = await connection.prepare("SHOW server_encoding", name="")
+        encoding = await statement.fetchval()
     if encoding != ENCODING:
         raise StoreUnavailableError(
             f"The database has the encoding {encoding}, and cllm needs {ENCODING}; create another "
@@ -406,9 +410,9 @@ async def _run_in_postgres(url: str, work: "Callable[[sa.Connection], T]") -> T:
 async def _connect_for_migration(target: str) -> "asyncpg.Connection[Any]":
     connection = await asyncpg.connect(target, statement_cache_size=0)
     try:
-        check_encoding(connection)
-    except StoreUnavailableError:
-        await connection.close()
+        await check_encoding(connection)
+    except BaseException:
+        connection.terminate()
         raise
     return connection
 

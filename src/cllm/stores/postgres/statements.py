@@ -44,6 +44,11 @@ def parameters(first: int, count: int) -> str:
     return ", ".join(f"${number}" for number in range(first, first + count))
 
 
+_TABLE_ID = "to_regclass('conversations')::oid AS table_id"
+HOLD_COMPARISON_LOCK = f"SELECT pg_advisory_xact_lock($1::bigint), {_TABLE_ID}"
+TRY_COMPARISON_LOCK = f"SELECT pg_try_advisory_xact_lock($1::bigint) AS is_free, {_TABLE_ID}"
+"""Finds that the lock is not free if HOLD_COMPARISON_LOCK holds it in the same database."""
+
 NEXT_GROUP = "nextval('message_groups')"
 STORED_TERMS = """CASE WHEN message_terms($1, 0, s.raw, s.terms)
     IS DISTINCT FROM message_terms($1, 0, s.raw, NULL) THEN s.terms END"""

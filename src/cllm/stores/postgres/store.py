@@ -4,6 +4,7 @@ Each operation uses a connection for one statement or one short transaction. A c
 expires by the database's clock.
 """
 
+import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
@@ -31,6 +32,7 @@ from cllm.core.ports import (
     Outline,
     RequestClaim,
     RequestKey,
+    Store,
     StreamEvent,
     Tail,
 )
@@ -159,6 +161,24 @@ class PostgresStore(PostgresTurns, PostgresReader, PostgresLists, PostgresReques
         if edits.find_running(conversation) and await self._settle(conversation.id, owner):
             outline = await super().outline(ref, owner=owner)
         return outline
+
+    async def is_same_store(self, other: Store) -> bool:
+        """Whether a lock in one database is held in the other, and both have the same table.
+
+        Poolers hide the address of a database, and a copy of it has the same identifiers.
+        """
+        if not isinstance(other, PostgresStore):
+            return False
+        connections = other._connections  # noqa: SLF001 - of this class
+        key = uuid.uuid4().int >> 65
+
+        async def compare(connection: Connection) -> bool:
+            held = await connection.fetchrow(sql.HOLD_COMPARISON_LOCK, key)
+            (tried,) = await connections.fetch(sql.TRY_COMPARISON_LOCK, (key,))
+            has_same_table = held is not None and held["table_id"] == tried["table_id"]
+            return has_same_table and not tried["is_free"]
+
+        return await self._connections.transact(compare)
 
     @asynccontextmanager
     async def open_snapshot(self) -> AsyncIterator["Snapshot"]:

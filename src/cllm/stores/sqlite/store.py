@@ -37,6 +37,7 @@ from cllm.core.ports import (
     Outline,
     RequestClaim,
     RequestKey,
+    Store,
     StreamEvent,
     Tail,
     TurnPart,
@@ -214,6 +215,13 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         self._clock = clock
         self._lease_seconds = lease_seconds
         self._patience = patience
+
+    async def is_same_store(self, other: Store) -> bool:
+        from cllm.files import is_same_file  # noqa: PLC0415 - only a move
+
+        if not isinstance(other, SqliteStore):
+            return False
+        return is_same_file(self._file.path, other._file.path)  # noqa: SLF001 - of this class
 
     async def begin_turn(
         self,

@@ -6,7 +6,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import asyncpg
 import pytest
 from tests.postgres import Server
 
+from cllm.core.errors import StoreUnavailableError
 from cllm.core.ports import CallRecord, Changes, NewConversation
 from cllm.core.reply import Usage
 from cllm.stores.postgres.store import PostgresStore
@@ -91,6 +92,38 @@ async def pooler(postgres_server: Server, database: str) -> AsyncIterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@asynccontextmanager
+async def pooler_without_encoding(postgres_server: Server, database: str) -> AsyncIterator[str]:
+    """A URL that leads to the database through a pooler that does not report `server_encoding`."""
+    source = Path(postgres_server.socket_folder)
+    folder = source / database
+    folder.mkdir()
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+        writer.close()
+
+    async def forward_messages(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                head = await reader.readexactly(5)
+                body = await reader.readexactly(int.from_bytes(head[1:]) - 4)
+                if not (head[:1] == b"S" and body.startswith(b"server_encoding\0")):
+                    writer.write(head + body)
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_server, to_server = await asyncio.open_unix_connection(source / ".s.PGSQL.5432")
+        await asyncio.gather(forward(reader, to_server), forward_messages(from_server, writer))
+
+    try:
+        async with await asyncio.start_unix_server(serve, folder / ".s.PGSQL.5432"):
+            yield f"postgresql://postgres@/{database}?host={folder}"
+    finally:
+        shutil.rmtree(folder)
+
+
 @pytest.fixture
 async def pooled_url(postgres_server: Server, database: str) -> AsyncIterator[str]:
     async with pooler(postgres_server, database) as url:
@@ -161,3 +194,26 @@ async def test_tables_are_created_through_a_pooler(postgres_server: Server, empt
         assert await stores[0].count_conversations() == 3
         for store in stores:
             await store.close()
+
+
+async def test_the_encoding_is_queried_if_the_pooler_does_not_report_it(
+    postgres_server: Server, empty_database: str
+):
+    async with pooler_without_encoding(postgres_server, empty_database) as url:
+        store = PostgresStore(url, clock=lambda: datetime.now(UTC))
+        await say(store, "demo", "t1")
+        assert await store.count_conversations() == 1
+        await store.close()
+
+
+async def test_another_encoding_that_the_pooler_does_not_report_is_refused(
+    postgres_server: Server,
+):
+    options = "TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'"
+    database = await postgres_server.create_database(options=options)
+    async with pooler_without_encoding(postgres_server, database) as url:
+        store = PostgresStore(url, clock=lambda: datetime.now(UTC))
+        with pytest.raises(StoreUnavailableError, match="encoding LATIN1"):
+            await store.count_conversations()
+        await store.close()
+    await postgres_server.drop_database(database)

@@ -28,6 +28,7 @@ from cllm.core.errors import (
 from cllm.core.message import plain_message
 from cllm.core.ports import Changes, Lease, NewConversation, TurnStart
 from cllm.stores.json.store import JsonFileStore
+from cllm.stores.memory import MemoryStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DEMO = NewConversation(id="demo", model="m")
@@ -429,3 +430,17 @@ async def test_a_list_needs_neither_an_event_loop_nor_heavy_modules(
         env={},  # without the variables of `make coverage`, whose modules would count
     )
     assert done.stdout == "1\n\n"
+
+
+async def test_two_paths_of_one_folder_are_the_same_store(tmp_path: Path):
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    store, link, other = (
+        JsonFileStore(tmp_path / name, clock=lambda: NOW) for name in ("folder", "link", "other")
+    )
+    assert await store.is_same_store(link)
+    assert not await store.is_same_store(other)
+    assert not await store.is_same_store(MemoryStore(clock=lambda: NOW))
+    await store.create(DEMO)
+    await other.create(DEMO)
+    assert await store.is_same_store(link)
+    assert not await store.is_same_store(other)

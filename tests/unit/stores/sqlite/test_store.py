@@ -13,6 +13,7 @@ from cllm.core.errors import (
 )
 from cllm.core.message import Message
 from cllm.core.ports import NewConversation, TurnStart
+from cllm.stores.memory import MemoryStore
 from cllm.stores.sqlite.store import SqliteStore, parse_location
 from cllm.testing.store_harness import TickingClock, answered, start
 
@@ -80,4 +81,21 @@ async def test_a_lease_finishes_its_turn_only(tmp_path: Path):
     other = msgspec.structs.replace(lease.turn, id="t2")
     with pytest.raises(UsageError, match="The lease is for turn 't1', not for 't2'"):
         await store.finish_turn(lease, other)
+    await store.close()
+
+
+async def test_two_paths_of_one_file_are_the_same_store(tmp_path: Path):
+    (tmp_path / "link.db").symlink_to(tmp_path / "a.db")
+    store, link, other = (
+        SqliteStore(tmp_path / name, clock=TickingClock()) for name in ("a.db", "link.db", "b.db")
+    )
+    assert await store.is_same_store(link)
+    assert not await store.is_same_store(other)
+    assert not await store.is_same_store(MemoryStore(clock=TickingClock()))
+    assert not (tmp_path / "a.db").exists()
+    await store.create(NewConversation(id="cats"))
+    (tmp_path / "hard.db").hardlink_to(tmp_path / "a.db")
+    assert await store.is_same_store(link)
+    assert await store.is_same_store(SqliteStore(tmp_path / "hard.db", clock=TickingClock()))
+    assert not await store.is_same_store(other)
     await store.close()
