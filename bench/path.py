@@ -25,7 +25,7 @@ from cllm.cli.main import run
 from results import Results, make_parser
 
 PACKAGE = str(Path(cllm.__file__).parent)
-MAX_FILES = {"server": 66, "command": 70}
+MAX_FILES = {"server": 68, "command": 70}
 MAX_FRAMES = 7
 MODEL = "bedrock/claude-opus-4-6"
 

@@ -9,7 +9,7 @@ from cllm.server.http.errors import JSON, ApiError
 from cllm.server.http.limits import read_body
 from cllm.server.state import ApiRequest
 from cllm.server.turns.headers import read_turn_headers
-from cllm.server.turns.prepare import select_model
+from cllm.server.turns.model_selection import select_model
 from cllm.wire.errors import FieldError
 
 _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])

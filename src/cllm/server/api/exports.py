@@ -29,7 +29,7 @@ from cllm.server.http.parameters import (
     read_title,
 )
 from cllm.server.state import ApiRequest
-from cllm.server.turns.prepare import MAX_MODEL_LENGTH
+from cllm.server.turns.model_selection import MAX_MODEL_LENGTH
 from cllm.wire.conversation_file import transcript as transcripts
 from cllm.wire.conversation_file.codec import decode_conversation
 from cllm.wire.conversation_file.transcript import (

@@ -32,7 +32,7 @@ from cllm.core.reply import Usage
 from cllm.server.http.errors import JSON
 from cllm.server.http.parameters import MAX_METADATA_BYTES
 from cllm.server.turns.headers import DELETED_RESPONSES
-from cllm.server.turns.prepare import MAX_MODEL_LENGTH
+from cllm.server.turns.model_selection import MAX_MODEL_LENGTH
 from cllm.wire.convert import parts_of
 from cllm.wire.errors import MalformedError
 

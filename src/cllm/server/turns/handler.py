@@ -40,6 +40,7 @@ from cllm.server.turns.idempotency import (
     retry_failed_turn,
 )
 from cllm.server.turns.prepare import PreparedTurn, prepare_turn
+from cllm.server.turns.previous_response import branch_response
 from cllm.server.turns.task import EVENT_STREAM, ResponseEncoder, TurnTask
 
 WATCH_DELAY_SECONDS = 0.5
@@ -279,8 +280,6 @@ async def _branch(prepared: PreparedTurn, state: ServerState) -> PreparedTurn:
 async def _branch_response(
     mode: ContinueResponse, prepared: PreparedTurn, state: ServerState
 ) -> PreparedTurn:
-    from cllm.server.turns.previous_response import branch_response  # noqa: PLC0415 - one API
-
     ref = prepared.request.storage.ref or ""
     branch = await branch_response(mode, owner=prepared.request.storage.owner, state=state)
     public_id = (prepared.public_id or "").replace(ref, branch)

@@ -10,45 +10,36 @@ from msgspec.structs import replace
 from starlette.datastructures import Headers
 
 from cllm.core.conversation import FILES_PREFIX, StoredConversation
-from cllm.core.errors import ConversationNotFoundError, ModelNotFoundError
-from cllm.core.message import Message
+from cllm.core.errors import ConversationNotFoundError
 from cllm.core.notice import Notice
 from cllm.core.ports import NewConversation, ServerStore, Store
 from cllm.core.prompt import Original, Prompt
 from cllm.core.secret import CallersKey
+from cllm.engine.edits import load_last_turn
 from cllm.engine.request import ClientHistory, TurnInput, TurnRequest, TurnStorage, TurnTarget
 from cllm.engine.turn import Engine
 from cllm.history.side_requests import SideRule
 from cllm.history.system_prompt import GivenPrompt, SplitMessages, prefix_message, split_messages
-from cllm.providers.registry import (
-    BUILTIN_PROVIDERS,
-    LOCAL,
-    has_model,
-    is_model_file,
-    model_not_found_error,
-)
 from cllm.server.http.errors import ApiError
+from cllm.server.recording.clients import identify_client
 from cllm.server.state import Caller, ServerState
 from cllm.server.turns.headers import (
     CALLERS_KEY,
     CONVERSATION,
     FIND_CONVERSATION,
-    PROVIDER,
     ContinueConversation,
     ContinueResponse,
     FindConversation,
-    HistoryMode,
     RequestHeaders,
     StartConversation,
     Stateless,
 )
-from cllm.wire.convert import is_plain_user
-from cllm.wire.errors import FieldError
+from cllm.server.turns.model_selection import check_model_file, select_model
+from cllm.server.turns.previous_response import find_history
+from cllm.server.turns.repeated_messages import drop_repeated, has_whole_history
 from cllm.wire.responses.ids import find_item_conversation
 
 EMPTY_HEADERS = Headers()
-MAX_MODEL_LENGTH = 2048
-"""In characters."""
 UNKNOWN_CLIENT = "client"
 """The source of conversations of a client that is not in the table."""
 KEY_NOT_USED = Notice(
@@ -106,11 +97,7 @@ async def prepare_turn(
         case ContinueConversation():
             prepared = await _prepare_continued(base, prompt, mode, turn_headers, state)
         case ContinueResponse():
-            from cllm.server.turns.previous_response import (  # noqa: PLC0415 - one API has it
-                prepare_after_response,
-            )
-
-            prepared = await prepare_after_response(base, prompt, mode, state)
+            prepared = await _prepare_after_response(base, prompt, mode, state)
     added = (*turn_headers.notices, *prompt.notices)
     if turn_headers.callers_key is None and not added:
         return prepared
@@ -148,77 +135,6 @@ def _build_base(
         ),
         storage=TurnStorage(owner=caller.owner, system="dynamic"),
     )
-
-
-def select_model(name: str, provider: str | None, state: ServerState) -> str:
-    """Return `provider/model`, or a model name for the app to resolve."""
-    if len(name) > MAX_MODEL_LENGTH or not name.isprintable():
-        raise FieldError(
-            "model", f"the name of a model has at most {MAX_MODEL_LENGTH} printable characters"
-        )
-    if provider is not None:
-        return _check_model(_join_provider(provider, name, state), state)
-    prefix, slash, _ = name.partition("/")
-    if slash and prefix in _provider_names(state):
-        return _check_model(name, state)
-    settings, route = state.app.settings, state.settings.routes.get(name)
-    if route is not None or name in settings.aliases:
-        return settings.expand_alias(route or name)
-    if any(name in row.models for row in settings.providers.values()):
-        return name
-    default = state.settings.default_provider
-    if default is not None and has_model(name, state.app.catalogue(default)):
-        return f"{default}/{name}"
-    _check_model_file(name, state)
-    return name
-
-
-def _join_provider(provider: str, name: str, state: ServerState) -> str:
-    names = _provider_names(state)
-    if provider not in names:
-        raise ApiError(
-            "invalid_header",
-            f"{PROVIDER} names a provider that is not configured; use one of "
-            f"{', '.join(sorted(names))}.",
-            param=PROVIDER,
-        )
-    prefix, slash, _ = name.partition("/")
-    if slash and prefix == provider:
-        return name
-    if slash and prefix in names:
-        raise ApiError(
-            "invalid_header",
-            f"{PROVIDER} is '{provider}', but the model name starts with '{prefix}/'; remove one.",
-            param=PROVIDER,
-        )
-    return f"{provider}/{name}"
-
-
-def _check_model(model: str, state: ServerState) -> str:
-    """Return the model; raise ModelNotFoundError if the provider's catalogue lacks it."""
-    provider, _, name = model.partition("/")
-    _check_model_file(model, state)
-    if provider == LOCAL:
-        return model
-    catalogue = state.app.catalogue(provider)
-    if has_model(name, catalogue) is False:
-        raise model_not_found_error(name, catalogue)
-    return model
-
-
-def _check_model_file(model: str, state: ServerState) -> None:
-    """Raise ModelNotFoundError for a model file that the settings do not name."""
-    settings = state.app.settings
-    named = (*settings.fallbacks, *settings.aliases.values(), *state.settings.routes.values())
-    if is_model_file(model) and model not in (state.app.model, *named):
-        raise ModelNotFoundError(
-            "A model file can be used over HTTP only if the server's settings name it.",
-            model=model,
-        )
-
-
-def _provider_names(state: ServerState) -> set[str]:
-    return {LOCAL, *BUILTIN_PROVIDERS, *state.app.settings.providers}
 
 
 def _prepare_stateless(base: TurnRequest, prompt: Prompt) -> TurnRequest:
@@ -284,8 +200,6 @@ def prepare_recorded(
     base: TurnRequest, prompt: Prompt, headers: Mapping[str, str], rules: Sequence[SideRule] = ()
 ) -> TurnRequest:
     """Return a turn that is sent as a stateless one, and recorded if that is possible."""
-    from cllm.server.recording.clients import identify_client  # noqa: PLC0415 - only if recorded
-
     split = split_messages(prompt)
     client = identify_client(headers, prompt, rules)
     if not split.saved_messages or not client.is_recorded:
@@ -314,16 +228,6 @@ def _with_client_history(
     )
 
 
-def _has_whole_history(mode: HistoryMode, messages: Sequence[Message]) -> bool:
-    """Whether the messages are a whole history; otherwise they are new ones."""
-    if not messages:
-        return False
-    if mode != "auto":
-        return mode == "full"
-    has_reply = any(message.role == "assistant" for message in messages)
-    return has_reply and is_plain_user(messages[0])
-
-
 async def _prepare_continued(
     base: TurnRequest,
     prompt: Prompt,
@@ -336,12 +240,12 @@ async def _prepare_continued(
     store = _select_store(mode, state)
     split = split_messages(prompt)
     wait = state.settings.limits.queue_seconds if turn_headers.on_conflict == "queue" else 0
-    messages = await _drop_repeated(
+    messages = await drop_repeated(
         store, mode, base.storage.owner, split.saved_messages, turn_headers.history
     )
     repeats_end = messages is not split.saved_messages
     notices: tuple[Notice, ...] = ()
-    if not repeats_end and _has_whole_history(turn_headers.history, messages):
+    if not repeats_end and has_whole_history(turn_headers.history, messages):
         history = ClientHistory(conversation=mode.ref, strict=base.target.strict)
         create = NewConversation(id=state.new_id(), name=mode.ref) if mode.is_name else None
         request = _with_client_history(base, prompt, split, history)
@@ -391,19 +295,51 @@ async def _continue_stored(
     if head is None:
         return None
     if not uses_own_model:
-        _check_model_file(head.model or "", state)
+        check_model_file(head.model or "", state)
     key = state.app.cache_key(head.id)
     request = request.with_storage(ref=head.id, preloaded=head, cache_key=key)
     if has_messages:
         return request
-    from cllm.engine.edits import load_last_turn  # noqa: PLC0415 - only without messages
-
     last = await load_last_turn(store, head.id, owner=added.storage.owner)
     if last is None:
         raise _empty_error(
             "The conversation has no reply to regenerate; send at least one message."
         )
     return request.with_input(messages=last.input).with_storage(place=last.turn.place)
+
+
+async def _prepare_after_response(
+    base: TurnRequest, prompt: Prompt, mode: ContinueResponse, state: ServerState
+) -> PreparedTurn:
+    """Continue after a stored response, with its whole history and the model of the request."""
+    split = split_messages(prompt)
+    if not split.saved_messages:
+        raise _empty_error("The request has no input; send at least one item.")
+    history = await find_history(mode, owner=base.storage.owner, state=state)
+    prefixed = set_system_prompt(base.input, split)
+    request = replace(base, target=replace(base.target, overrides_model=True))
+    request = request.with_storage(
+        ref=history.ref,
+        preloaded=msgspec.UNSET if history.conversation is None else history.conversation,
+        read_only=not mode.saves,
+        expected_count=history.message_count,
+        cache_key=state.app.cache_key(history.ref),
+        window=state.app.window_for if mode.truncates else None,
+        saves_unsent=True,
+        wait=0,
+    ).with_input(
+        messages=split.saved_messages,
+        # With the system messages among them, which are sent and not saved.
+        prompt_messages=prefixed.messages if split.has_inner_system else None,
+        system=prefixed.system,
+        prefix=prefixed.prefix,
+        original=None,
+    )
+    if not mode.saves:
+        return PreparedTurn(request=request, store=state.store)
+    return PreparedTurn(
+        request=request, store=state.store, events=state.store, public_id=history.ref
+    )
 
 
 async def _find_named(
@@ -456,50 +392,6 @@ def _add_name(prepared: PreparedTurn, name: str, *, wait: float) -> PreparedTurn
     create = None if create is None else replace(create, name=name)
     request = prepared.request.with_storage(ref=name, create=create, wait=wait)
     return replace(prepared, request=request)
-
-
-async def _drop_repeated(
-    store: Store,
-    mode: ContinueConversation,
-    owner: str,
-    messages: tuple[Message, ...],
-    history: HistoryMode,
-) -> tuple[Message, ...]:
-    """Return the messages without those that repeat the end of the stored conversation."""
-    least = _count_repeatable(messages, history)
-    if least is None:
-        return messages
-    from cllm.wire.path_digest import have_same_meaning  # noqa: PLC0415 - rarely needed
-
-    try:
-        # Some of them can be those of failed turns.
-        newest = await store.load(mode.ref, owner=owner, tail=2 * len(messages))
-    except ConversationNotFoundError:
-        if mode.is_name:
-            return messages
-        raise
-    stored = [one for turn in newest.history() for one in turn.messages]
-    for count in range(min(len(messages) - 1, len(stored)), least - 1, -1):
-        if all(map(have_same_meaning, stored[-count:], messages[:count])):
-            is_longer = len(stored) > count or newest.first_sequence > 1
-            return messages[count:] if is_longer or least == 1 else messages
-    return messages
-
-
-def _count_repeatable(messages: Sequence[Message], history: HistoryMode) -> int | None:
-    """Return how many first messages, at least, can repeat the end of a conversation.
-
-    A reply or a tool result; or a turn from its user message to its first reply, if there is no
-    other user message: tool helpers of SDKs send the messages of their turn each time.
-    """
-    if len(messages) < 2 or history == "full":  # noqa: PLR2004
-        return None
-    if not is_plain_user(messages[0]):
-        return 1
-    replies = (index for index, message in enumerate(messages) if message.role == "assistant")
-    first = next(replies, len(messages))
-    is_turn = first < len(messages) - 1 and not any(map(is_plain_user, messages[first:]))
-    return first + 1 if is_turn and history == "auto" else None
 
 
 def _empty_error(message: str) -> ApiError:

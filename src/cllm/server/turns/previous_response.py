@@ -1,4 +1,4 @@
-"""Prepares the turn that continues a stored response, and finds stored responses."""
+"""Finds the stored turn of a response, and the conversation in which the next turn continues it."""
 
 from collections.abc import Sequence
 
@@ -8,13 +8,9 @@ from msgspec.structs import replace
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.errors import ConversationNotFoundError, TurnNotFoundError
 from cllm.core.ports import NewConversation, Store
-from cllm.core.prompt import Prompt
-from cllm.engine.request import TurnRequest
-from cllm.history.system_prompt import split_messages
 from cllm.server.http.errors import ApiError
 from cllm.server.state import ServerState
 from cllm.server.turns.headers import DELETED_RESPONSES, ContinueResponse
-from cllm.server.turns.prepare import PreparedTurn, set_system_prompt
 from cllm.wire.responses.ids import ResponseKey, make_response_id
 
 
@@ -34,44 +30,6 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     conversation: StoredConversation
     turn: Turn
-
-
-async def prepare_after_response(
-    base: TurnRequest, prompt: Prompt, mode: ContinueResponse, state: ServerState
-) -> PreparedTurn:
-    """Continue after a stored response, with its whole history and the model of the request."""
-    split = split_messages(prompt)
-    if not split.saved_messages:
-        raise ApiError(
-            "empty_messages_array",
-            "The request has no input; send at least one item.",
-            param="messages",
-        )
-    history = await find_history(mode, owner=base.storage.owner, state=state)
-    prefixed = set_system_prompt(base.input, split)
-    request = replace(base, target=replace(base.target, overrides_model=True))
-    request = request.with_storage(
-        ref=history.ref,
-        preloaded=msgspec.UNSET if history.conversation is None else history.conversation,
-        read_only=not mode.saves,
-        expected_count=history.message_count,
-        cache_key=state.app.cache_key(history.ref),
-        window=state.app.window_for if mode.truncates else None,
-        saves_unsent=True,
-        wait=0,
-    ).with_input(
-        messages=split.saved_messages,
-        # With the system messages among them, which are sent and not saved.
-        prompt_messages=prefixed.messages if split.has_inner_system else None,
-        system=prefixed.system,
-        prefix=prefixed.prefix,
-        original=None,
-    )
-    if not mode.saves:
-        return PreparedTurn(request=request, store=state.store)
-    return PreparedTurn(
-        request=request, store=state.store, events=state.store, public_id=history.ref
-    )
 
 
 async def find_history(

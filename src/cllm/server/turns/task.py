@@ -20,6 +20,7 @@ from cllm.core.errors import CllmError, ConversationBusyError, ErrorReport
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.ports import CallRecord, Lease
 from cllm.core.reply import (
+    ModelReported,
     Noticed,
     ReplyDelta,
     ReplyEvent,
@@ -308,7 +309,7 @@ class TurnTask:
         self._record.model = model
         self._record.provider = self._state.app.provider_of(model)
 
-    async def _stream(self, event: ReplyDelta | Verbatim) -> None:
+    async def _stream(self, event: ReplyDelta | ModelReported | Verbatim) -> None:
         data = self._encoder.encode_event(event)
         if data:
             await self._put(self._record_event(data))

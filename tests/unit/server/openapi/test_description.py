@@ -12,7 +12,7 @@ from cllm.server.http.errors import STATUS_BY_CODE
 from cllm.server.http.routes import ROUTES
 from cllm.server.openapi.description import build_description
 from cllm.server.openapi.operations import OPERATIONS
-from cllm.server.turns.prepare import MAX_MODEL_LENGTH
+from cllm.server.turns.model_selection import MAX_MODEL_LENGTH
 
 DESCRIPTION = build_description()
 LIST = "/v1/conversations"

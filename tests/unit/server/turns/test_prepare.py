@@ -20,13 +20,10 @@ from cllm.server.turns.headers import (
     RequestHeaders,
 )
 from cllm.server.turns.prepare import (
-    MAX_MODEL_LENGTH,
     prepare_turn,
     select_engine,
-    select_model,
     set_system_prompt,
 )
-from cllm.wire.errors import FieldError
 
 MODEL = "openai/gpt-test"
 SYSTEM, USER = plain_message("system", "Be brief."), plain_message("user", "Hello.")
@@ -46,64 +43,6 @@ async def server(tmp_path):
 
 def make_prompt(*messages, **fields) -> Prompt:
     return Prompt(model=MODEL, messages=messages, **fields)
-
-
-class TestSelectModel:
-    @pytest.mark.parametrize(
-        ("name", "provider", "expected"),
-        [
-            ("openai/gpt-test", None, "openai/gpt-test"),
-            ("gpt-test", "openai", "openai/gpt-test"),
-            ("openai/gpt-test", "openai", "openai/gpt-test"),
-            ("fast", None, "mine/small"),
-            ("little", None, "mine/small"),
-            ("little", "openai", "openai/little"),
-            ("tiny", None, "mine/small"),
-            ("small", None, "openai/other"),
-            ("unknown", None, "unknown"),
-        ],
-    )
-    async def test_a_name_is_resolved_by_provider_route_alias_or_settings(
-        self, server, name, provider, expected
-    ):
-        assert select_model(name, provider, server.state) == expected
-
-    @pytest.mark.parametrize(
-        ("name", "provider", "message"),
-        [
-            ("gpt-test", "nobody", "not configured; use one of"),
-            ("openai/gpt-test", "mine", "remove one"),
-        ],
-    )
-    async def test_a_wrong_provider_header_is_rejected(self, server, name, provider, message):
-        with pytest.raises(ApiError, match=message) as raised:
-            select_model(name, provider, server.state)
-
-        assert (raised.value.code, raised.value.param) == ("invalid_header", "X-Provider")
-
-    @pytest.mark.parametrize("name", ["x" * (MAX_MODEL_LENGTH + 1), "a\nb"])
-    async def test_a_long_or_unprintable_name_is_rejected(self, server, name):
-        with pytest.raises(FieldError, match="printable characters"):
-            select_model(name, None, server.state)
-
-    @pytest.mark.parametrize(
-        "name", ["local//models/x.gguf", "./x.gguf", "/models/x.gguf", "~/x.gguf", "x.gguf"]
-    )
-    async def test_a_model_file_must_be_in_the_settings(self, server, name):
-        with pytest.raises(ModelNotFoundError, match="model file"):
-            select_model(name, None, server.state)
-
-    async def test_a_model_file_of_a_stored_conversation_is_rejected(self, server):
-        ref = server.state.new_id()
-        await server.state.store.create(NewConversation(id=ref, model="./x.gguf"))
-        keep = RequestHeaders(mode=ContinueConversation(ref), switches_model=False)
-
-        with pytest.raises(ModelNotFoundError, match="model file"):
-            await prepare_turn(make_prompt(USER), keep, Caller(), server.state)
-
-        own = RequestHeaders(mode=ContinueConversation(ref))
-        prepared = await prepare_turn(make_prompt(USER), own, Caller(), server.state)
-        assert prepared.request.target.uses_own_model
 
 
 class TestModes:
@@ -145,6 +84,18 @@ class TestModes:
             await prepare_turn(make_prompt(), RequestHeaders(mode=mode), Caller(), server.state)
 
         assert raised.value.code == "empty_messages_array"
+
+    async def test_a_model_file_of_a_stored_conversation_is_rejected(self, server):
+        ref = server.state.new_id()
+        await server.state.store.create(NewConversation(id=ref, model="./x.gguf"))
+        keep = RequestHeaders(mode=ContinueConversation(ref), switches_model=False)
+
+        with pytest.raises(ModelNotFoundError, match="model file"):
+            await prepare_turn(make_prompt(USER), keep, Caller(), server.state)
+
+        own = RequestHeaders(mode=ContinueConversation(ref))
+        prepared = await prepare_turn(make_prompt(USER), own, Caller(), server.state)
+        assert prepared.request.target.uses_own_model
 
     async def test_without_messages_the_last_reply_is_regenerated(self, server):
         conversation = await server.create_conversation()
