@@ -54,3 +54,13 @@ async def search_conversations(
         more=hits.more,
         notices=page.notices,
     )
+
+
+def describe_no_results(query: str, archive_filter: ArchiveFilter, *, more: bool) -> str:
+    """Return a sentence about a search without results; `more`: older messages match too."""
+    if more:
+        return (
+            f"The newest messages with '{query}' are in no {archive_filter} conversation; search "
+            "for more words to find older ones."
+        )
+    return f"No conversation contains '{query}'."

@@ -13,7 +13,11 @@ import msgspec
 from cllm.core.conversation import check_id, check_title
 from cllm.core.errors import UsageError
 from cllm.core.ports import Changes
-from cllm.engine.conversation_search import FoundConversation, search_conversations
+from cllm.engine.conversation_search import (
+    FoundConversation,
+    describe_no_results,
+    search_conversations,
+)
 from cllm.engine.summaries import SummarySaved, SummaryStarted
 from cllm.files import write_new_file
 from cllm.history.system_prompt import GivenPrompt
@@ -157,7 +161,8 @@ def show_tail(chat: Chat) -> None:
 async def search(chat: Chat, rest: str) -> None:
     if not rest:
         raise UsageError("/search needs a text: /search TEXT.")
-    results = (await search_conversations(chat.app.store, rest)).items
+    found = await search_conversations(chat.app.store, rest)
+    results = found.items
     shown = results[:MAX_FOUND]
     columns = chat.screen.columns
     for one in shown:
@@ -167,7 +172,7 @@ async def search(chat: Chat, rest: str) -> None:
     if len(results) > MAX_FOUND:
         chat.screen.note(f"Only the newest {MAX_FOUND} are shown; there may be more.")
     if not results:
-        chat.screen.note(f"No conversation contains '{one_line(rest)}'.")
+        chat.screen.note(describe_no_results(one_line(rest), "active", more=found.more))
 
 
 def _match_text(found: FoundConversation) -> str:

@@ -15,6 +15,7 @@ from cllm.core.notice import Notice
 from cllm.core.ports import (
     ArchiveFilter,
     CallRecord,
+    ConversationCounts,
     Hits,
     Origin,
     Overview,
@@ -132,6 +133,11 @@ class ScannedLists(ABC):
             title=title,
         )
         return sum(matches_filter(summary, archive_filter) for summary in listed)
+
+    async def count_all(self, *, owner: str = LOCAL_OWNER) -> ConversationCounts:
+        summaries, _ = await self._summaries(owner)
+        archived = [one.archived_at is not None for one in summaries if not one.is_side]
+        return ConversationCounts(total=len(archived), archived=sum(archived))
 
     async def read_overviews(
         self, ids: Sequence[str], *, owner: str = LOCAL_OWNER

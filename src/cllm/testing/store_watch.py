@@ -1,6 +1,6 @@
 """Tests for stores that a feed of changes can poll: subclass `WatchedStoreContract` as well."""
 
-from cllm.core.ports import NewConversation, Store, WatchedStore
+from cllm.core.ports import Changes, ConversationCounts, NewConversation, Store, WatchedStore
 from cllm.testing.store_harness import StoreHarness, StoreSuite, answered, say, start
 
 
@@ -37,3 +37,20 @@ class WatchedStoreContract(StoreSuite):
             assert await store.read_version() == before
             await say(writer, "demo", turn)
             assert before is None or await store.read_version() != before
+
+    async def test_archived_conversations_are_counted_and_side_conversations_are_not(
+        self, store: Store
+    ) -> None:
+        assert isinstance(store, WatchedStore)
+        for name in ("a", "b", "c"):
+            await store.create(NewConversation(id=name))
+        side = NewConversation(id="side", is_side=True)
+        lease = await store.begin_turn("side", start("t1"), create=side)
+        await store.finish_turn(lease, answered(lease))
+        for name in ("a", "b"):
+            await store.update(name, Changes(archived=True))
+        assert await store.count_all() == ConversationCounts(total=3, archived=2)
+        await store.update("b", Changes(archived=False))
+        await store.delete("c")
+        assert await store.count_all() == ConversationCounts(total=2, archived=1)
+        assert await store.count_all(owner="eve") == ConversationCounts(total=0, archived=0)

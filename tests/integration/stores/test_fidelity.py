@@ -70,8 +70,17 @@ A_TABLE = re.compile(
     r"\b(FROM|INTO|UPDATE|JOIN)\s+"
     r"(conversations|turns|messages|leases|requests|events|calls|message_search)\b"
 )
-WITHOUT_OWNER = {"INDEX", "UNINDEX", "DROP_OLD_REQUESTS", "DROP_OLD_EVENTS"}
-"""Statements without an owner: rows that a statement with an owner found, and old rows."""
+WITHOUT_OWNER = {
+    "INDEX",
+    "UNINDEX",
+    "DROP_OLD_REQUESTS",
+    "DROP_OLD_EVENTS",
+    "MATCHES",
+    "HAS_MORE_MATCHES",
+}
+"""Statements without an owner: rows that a statement with an owner found, old rows, and matches of
+SQLite's index, whose query has the owner's term.
+"""
 
 
 def now() -> datetime:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import plain_message
-from cllm.engine.conversation_search import search_conversations
+from cllm.engine.conversation_search import describe_no_results, search_conversations
 from cllm.stores.memory import MemoryStore
 
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -38,3 +38,11 @@ async def test_conversations_are_found_by_messages_and_titles():
     assert not by_id["a"].is_in_title
     assert by_id["b"].is_in_title
     assert not found.more
+
+
+def test_a_search_without_results_says_whether_older_messages_match():
+    nothing = describe_no_results("cats", "active", more=False)
+    older = describe_no_results("cats", "archived", more=True)
+
+    assert nothing == "No conversation contains 'cats'."
+    assert "in no archived conversation" in older

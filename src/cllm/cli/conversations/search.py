@@ -7,7 +7,11 @@ from cllm.cli.conversations.views import summary_columns, summary_fields
 from cllm.cli.inputs import HelpCommand, json_option, store_options
 from cllm.cli.trust import open_app
 from cllm.core.ports import ArchiveFilter, Hit
-from cllm.engine.conversation_search import FoundConversation, search_conversations
+from cllm.engine.conversation_search import (
+    FoundConversation,
+    describe_no_results,
+    search_conversations,
+)
 from cllm.settings.load import CommandLine
 from cllm.stores.search import SearchTerm, locate_words, parse_query
 from cllm.terminal import align_columns, cut_cells, one_line, pluralize
@@ -59,7 +63,7 @@ def command(
             "use -n to print more."
         )
     if not found.items:
-        output.note(f"No conversation contains '{one_line(query)}'.")
+        output.note(describe_no_results(one_line(query), archive_filter, more=found.more))
 
 
 def found_fields(found: FoundConversation) -> dict[str, object]:

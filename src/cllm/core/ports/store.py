@@ -168,6 +168,13 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
     unpriced: int = 0
 
 
+class ConversationCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The conversations of an owner without side conversations; `total` includes archived ones."""
+
+    total: int
+    archived: int
+
+
 class Outline(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation whose turns have no messages; `counts` has their numbers by turn ID."""
 
@@ -492,6 +499,10 @@ class WatchedStore(Protocol):
 
     async def list_running(self, *, owner: str = LOCAL_OWNER) -> tuple[str, ...]:
         """Return the IDs of conversations in which a turn runs."""
+        ...
+
+    async def count_all(self, *, owner: str = LOCAL_OWNER) -> ConversationCounts:
+        """Return the numbers of all and of archived conversations, read at the same moment."""
         ...
 
 

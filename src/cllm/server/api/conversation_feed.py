@@ -5,7 +5,8 @@ changes of other workers, servers and shells. An event has no text of a message.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -15,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 
 from cllm.core.conversation import Summary
 from cllm.core.errors import ConversationNotFoundError, InvalidIdError, StoreError
-from cllm.core.ports import ArchiveFilter, Page, WatchedStore
+from cllm.core.ports import ArchiveFilter, ConversationCounts, Page, WatchedStore
 from cllm.server.api.conversation_lists import find_stores, publish_summary
 from cllm.server.api.conversation_ref import StoreRef
 from cllm.server.api.turn_events import STREAM_HEADERS
@@ -29,11 +30,14 @@ WHOLE_POLL_SECONDS = 300.0
 OVERLAP = timedelta(seconds=10)
 """Two processes can commit in another order than their clocks have."""
 PAGE_SIZE = 100
+PAUSE_PER_COUNT = 20
+"""Times the duration of a count: counting takes at most 5 % of the time of a store's reader."""
 MAX_KNOWN = 10_000
 """The newest conversations whose deletion is noticed."""
 MAX_UNREAD = 1000
 """Events. A listener that reads more slowly is disconnected, and reconnects."""
 KEEP_ALIVE = b": keep-alive\n\n"
+_COUNTED: tuple[ArchiveFilter, ...] = ("all", "archived")
 OLDEST = datetime(1970, 1, 1, tzinfo=UTC)
 
 EventType = Literal["created", "changed", "archived", "deleted", "running", "finished"]
@@ -182,13 +186,17 @@ def _close(listener: Listener) -> None:
 class FeedSnapshot:
     """The newest conversations as of the last poll. `newest` is the time of the newest change."""
 
-    def __init__(self, refs: tuple[StoreRef, ...]) -> None:
+    def __init__(
+        self, refs: tuple[StoreRef, ...], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`clock` returns seconds."""
         self._refs = refs
+        self._clock = clock
         self._entries: dict[str, _Entry] = {}
-        self._count: int | None = None
-        self._archived = 0
+        self._counts: ConversationCounts | None = None
         self._versions: list[str | None] = []
         self._whole_poll_at = 0.0
+        self._count_at = 0.0
         self.newest = OLDEST
 
     def running(self) -> list[_Entry]:
@@ -197,30 +205,68 @@ class FeedSnapshot:
     async def poll(self) -> list[FeedEvent]:
         """Return the changes since the last poll; none at the first."""
         versions = [await _read_version(ref) for ref in self._refs]
-        now = asyncio.get_running_loop().time()
+        now = self._clock()
+        is_whole = self._counts is None or now >= self._whole_poll_at
         is_unchanged = None not in versions and versions == self._versions
-        if is_unchanged and now < self._whole_poll_at:
+        if is_unchanged and not is_whole:
             return []
-        if self._count is None:
+        with_counts = is_whole or now >= self._count_at
+        if self._counts is None:
             await self._load()
             events = []
         else:
-            events = await self._compare(is_whole=now >= self._whole_poll_at)
-        self._versions, self._whole_poll_at = versions, now + WHOLE_POLL_SECONDS
+            events = await self._compare(self._counts, is_whole=is_whole, with_counts=with_counts)
+        # Without the counts, the next poll continues even if nothing else changes.
+        self._versions = versions if with_counts else []
+        if is_whole:
+            self._whole_poll_at = now + WHOLE_POLL_SECONDS
         return events
 
     async def _load(self) -> None:
         running = await self._list_running()
+        listed = await self._list_all()
+        counts = await self._count()
         self._entries = {
-            summary.id: _Entry(summary, summary.id in running) for summary in await self._list_all()
+            summary.id: _Entry(summary, summary.id in running) for summary in listed.values()
         }
-        times = [entry.summary.updated_at for entry in self._entries.values()]
+        times = [summary.updated_at for summary in listed.values()]
         self.newest = max(times, default=OLDEST)
-        self._count = await self._count_all("all")
-        self._archived = await self._count_all("archived")
+        self._counts = counts
 
-    async def _compare(self, *, is_whole: bool) -> list[FeedEvent]:
+    async def _compare(
+        self, previous: ConversationCounts, *, is_whole: bool, with_counts: bool
+    ) -> list[FeedEvent]:
+        """Return the changes. A StoreError leaves everything as it was, for the next poll."""
         running = await self._list_running()
+        entries = await self._read_changed(running)
+        created = sum(public_id not in self._entries for public_id in entries)
+        expected = msgspec.structs.replace(previous, total=previous.total + created)
+        current = await self._count() if with_counts else expected
+        finds_archived = is_whole or current.archived != expected.archived
+        finds_deleted = current.total < expected.total
+        listed = await self._list_all() if finds_archived or finds_deleted else {}
+        if finds_archived:
+            # These keep their time.
+            for public_id, summary in listed.items():
+                entry = self._entries.get(public_id)
+                if entry is not None and entry.summary.archived_at != summary.archived_at:
+                    entries.setdefault(public_id, _Entry(summary, public_id in running))
+        known = self._entries | entries
+        events = [
+            entry.event(kind)
+            for entry in sorted(entries.values(), key=lambda entry: entry.summary.updated_at)
+            if (kind := _compare_entry(self._entries.get(entry.summary.id), entry)) is not None
+        ]
+        newest = max([self.newest, *(event.updated_at for event in events)])
+        if finds_deleted:
+            missing = [known.pop(public_id) for public_id in list(known) if public_id not in listed]
+            events += await self._find_deleted(missing)
+        self._entries = _select_newest(known)
+        self._counts, self.newest = current, newest
+        return events
+
+    async def _read_changed(self, running: set[str]) -> dict[str, _Entry]:
+        """Return the newest conversations, and those in which a turn started or ended."""
         entries = {
             entry.summary.id: msgspec.structs.replace(entry, is_running=entry.summary.id in running)
             async for entry in self.read_since(self.newest - OVERLAP)
@@ -230,53 +276,13 @@ class FeedSnapshot:
             summary = await self._find(public_id)
             if summary is not None and not summary.is_side:
                 entries[public_id] = _Entry(summary, public_id in running)
-        for summary in await self._find_archived(is_whole=is_whole):
-            entries.setdefault(summary.id, _Entry(summary, summary.id in running))
-        events = [
-            entry.event(kind)
-            for entry in sorted(entries.values(), key=lambda entry: entry.summary.updated_at)
-            if (kind := _compare_entry(self._entries.get(entry.summary.id), entry)) is not None
-        ]
-        created = sum(public_id not in self._entries for public_id in entries)
-        self._entries.update(entries)
-        self._forget_oldest()
-        self.newest = max([self.newest, *(event.updated_at for event in events)])
-        return events + await self._find_deleted(created)
+        return entries
 
-    async def _find_archived(self, *, is_whole: bool) -> list[Summary]:
-        """Return the conversations that were archived or restored, which keeps their time."""
-        archived, previous = await self._count_all("archived"), self._archived
-        self._archived = archived
-        if archived == previous and not is_whole:
-            return []
-        return [
-            summary
-            for summary in await self._list_all()
-            if (entry := self._entries.get(summary.id)) is not None
-            and entry.summary.archived_at != summary.archived_at
-        ]
-
-    def _forget_oldest(self) -> None:
-        if len(self._entries) > 2 * MAX_KNOWN:
-            entries = self._entries.values()
-            newest = sorted(entries, key=lambda entry: entry.summary.updated_at)[-MAX_KNOWN:]
-            self._entries = {entry.summary.id: entry for entry in newest}
-
-    async def _find_deleted(self, created: int) -> list[FeedEvent]:
-        count, previous = await self._count_all("all"), self._count or 0
-        self._count = count
-        if count >= previous + created:
-            return []
-        listed = {summary.id for summary in await self._list_all()}
-        missing = [entry for public_id, entry in self._entries.items() if public_id not in listed]
-        deleted = []
-        for entry in missing:
-            del self._entries[entry.summary.id]
-            # One that is not among the newest any more still exists.
-            if await self._find(entry.summary.id) is None:
-                idle = msgspec.structs.replace(entry, is_running=False)
-                deleted.append(idle.event("deleted"))
-        return deleted
+    async def _find_deleted(self, missing: Sequence[_Entry]) -> list[FeedEvent]:
+        """Return the events; a conversation that is not among the newest any more still exists."""
+        deleted = [entry for entry in missing if await self._find(entry.summary.id) is None]
+        idle = (msgspec.structs.replace(entry, is_running=False) for entry in deleted)
+        return [entry.event("deleted") for entry in idle]
 
     async def read_since(self, since: datetime) -> AsyncIterator[_Entry]:
         """Yield the conversations that changed at or after a time, newest first in each store."""
@@ -293,17 +299,23 @@ class FeedSnapshot:
                 if cursor is None or len(recent) < len(page.items):
                     break
 
-    async def _list_all(self) -> list[Summary]:
+    async def _list_all(self) -> dict[str, Summary]:
+        """Return the newest conversations of each store by public ID."""
         pages = [(ref, await _read_page(ref, MAX_KNOWN)) for ref in self._refs]
-        return [publish_summary(item, ref.prefix) for ref, page in pages for item in page.items]
+        summaries = (
+            publish_summary(item, ref.prefix) for ref, page in pages for item in page.items
+        )
+        return {summary.id: summary for summary in summaries}
 
-    async def _count_all(self, archive_filter: ArchiveFilter) -> int:
-        count = 0
-        for ref in self._refs:
-            count += await ref.store.count_conversations(
-                owner=ref.owner, archive_filter=archive_filter
-            )
-        return count
+    async def _count(self) -> ConversationCounts:
+        """Return the sums of all stores, and set the time of the next count."""
+        start = self._clock()
+        counts = [await _count_store(ref) for ref in self._refs]
+        end = self._clock()
+        self._count_at = end + (end - start) * PAUSE_PER_COUNT
+        return ConversationCounts(
+            total=sum(one.total for one in counts), archived=sum(one.archived for one in counts)
+        )
 
     async def _list_running(self) -> set[str]:
         running: set[str] = set()
@@ -338,6 +350,23 @@ async def _read_version(ref: StoreRef) -> str | None:
     if not isinstance(ref.store, WatchedStore):
         return None
     return await ref.store.read_version(owner=ref.owner)
+
+
+async def _count_store(ref: StoreRef) -> ConversationCounts:
+    if isinstance(ref.store, WatchedStore):
+        return await ref.store.count_all(owner=ref.owner)
+    total, archived = [
+        await ref.store.count_conversations(owner=ref.owner, archive_filter=archive_filter)
+        for archive_filter in _COUNTED
+    ]
+    return ConversationCounts(total=total, archived=archived)
+
+
+def _select_newest(entries: dict[str, _Entry]) -> dict[str, _Entry]:
+    if len(entries) <= 2 * MAX_KNOWN:
+        return entries
+    newest = sorted(entries.values(), key=lambda entry: entry.summary.updated_at)[-MAX_KNOWN:]
+    return {entry.summary.id: entry for entry in newest}
 
 
 async def _read_page(ref: StoreRef, limit: int, cursor: str | None = None) -> Page:

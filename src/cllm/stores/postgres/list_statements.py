@@ -6,7 +6,14 @@ from cllm.core.conversation import ITEMS_SOURCE
 from cllm.core.ports import MAX_MATCHES
 from cllm.stores.overviews import MAX_PREVIEWED
 from cllm.stores.postgres.statements import OF_TURN, columns
-from cllm.stores.sql.rows import NOT_COPIED, ORIGIN, SUMMARY_COLUMNS, USAGE_COLUMNS, overview_sums
+from cllm.stores.sql.rows import (
+    MAX_FILTERED,
+    NOT_COPIED,
+    ORIGIN,
+    SUMMARY_COLUMNS,
+    USAGE_COLUMNS,
+    overview_sums,
+)
 from cllm.wire.path_digest import MEANING_END
 
 ARCHIVED = {
@@ -29,6 +36,8 @@ COUNT = """
 SELECT count(*) FROM conversations c
 WHERE c.owner = $1 AND c.side <= $2 {selected} {archived}
 """
+COUNT_ALL = """SELECT count(*), count(archived_at) FROM conversations
+WHERE owner = $1 AND side = 0"""
 OVERVIEWS = f"""
 SELECT c.id, last.raw, newest.state, {
     overview_sums("count(*) FILTER (WHERE t.input_tokens IS NOT NULL AND t.cost IS NULL)")
@@ -97,25 +106,25 @@ LAST_NUMBER = "SELECT last_value FROM messages_number_seq"
 SEARCHED = f"""AND ($5::text IS NULL OR strpos(lower(c.model), lower($5)) > 0)
     AND ($6::timestamptz IS NULL OR c.updated_at >= $6)
     AND ($7::text IS NULL OR {ORIGIN} = $7)"""
-SEARCH = """
+_MATCHES = """
+SELECT found.* FROM generate_series($4::bigint >> {block_bits}, 0, -1) AS block
+CROSS JOIN LATERAL (
+    SELECT number, message_group, ordinal FROM messages
+    WHERE owner = $1 AND message_terms(owner, number, raw, terms)
+        @@ replace($2, '@', to_hex(block) || '.')::tsquery
+    ORDER BY number DESC OFFSET 0) AS found
+"""
+SEARCH = f"""
 WITH newest AS MATERIALIZED (
-    SELECT matches.*
-    FROM generate_series($4::bigint >> {block_bits}, 0, -1) AS block
+    SELECT m.*, c.id, c.title, t.first_sequence, t.started_at, t.id AS turn_id
+    FROM ({_MATCHES} LIMIT {MAX_FILTERED}) AS m
     CROSS JOIN LATERAL (
-        SELECT m.*, c.id, c.title, t.first_sequence, t.started_at, t.id AS turn_id
-        FROM (
-            SELECT number, message_group, ordinal FROM messages
-            WHERE owner = $1 AND message_terms(owner, number, raw, terms)
-                @@ replace($2, '@', to_hex(block) || '.')::tsquery
-            ORDER BY number DESC OFFSET 0) AS m
-        CROSS JOIN LATERAL (
-            SELECT conversation, id, first_sequence, started_at FROM turns
-            WHERE owner = $1 AND message_group = m.message_group AND first_sequence IS NOT NULL
-                AND state IN ('complete', 'incomplete') OFFSET 0) AS t
-        CROSS JOIN LATERAL (
-            SELECT c.id, c.title FROM conversations c
-            WHERE c.owner = $1 AND c.number = t.conversation {archived} {selected} OFFSET 0) AS c
-        ORDER BY m.number DESC LIMIT $3) AS matches
+        SELECT conversation, id, first_sequence, started_at FROM turns
+        WHERE owner = $1 AND message_group = m.message_group AND first_sequence IS NOT NULL
+            AND state IN ('complete', 'incomplete') OFFSET 0) AS t
+    CROSS JOIN LATERAL (
+        SELECT c.id, c.title FROM conversations c
+        WHERE c.owner = $1 AND c.number = t.conversation {{archived}} {{selected}} OFFSET 0) AS c
     LIMIT $3)
 SELECT newest.id, newest.title, newest.first_sequence + newest.ordinal, m.role, m.raw,
     newest.started_at, newest.turn_id, newest.ordinal
@@ -125,6 +134,7 @@ FROM newest CROSS JOIN LATERAL (
         AND ordinal = newest.ordinal OFFSET 0) AS m
 ORDER BY newest.number DESC
 """
+HAS_MORE_MATCHES = f"{_MATCHES} LIMIT 1 OFFSET $3"
 USAGE = f"""
 SELECT {{key}} AS key, count(*), {
     ", ".join(f"COALESCE(sum({column}), 0)" for column in USAGE_COLUMNS[:-1])

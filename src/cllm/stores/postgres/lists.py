@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from cllm.core.conversation import LOCAL_OWNER, Summary
 from cllm.core.ports import (
     ArchiveFilter,
+    ConversationCounts,
     Hits,
     Origin,
     Overview,
@@ -24,7 +27,7 @@ from cllm.stores.postgres.reader import decode_summaries
 from cllm.stores.postgres.statements import MAX_BIGINT, columns
 from cllm.stores.search import MAX_RANKED, SearchMatch, SearchTerm, build_ranked_hits, parse_query
 from cllm.stores.sql.paths import decode_matches, search_digests
-from cllm.stores.sql.rows import SUMMARY_COLUMNS, decode_sum
+from cllm.stores.sql.rows import MAX_FILTERED, SUMMARY_COLUMNS, can_hide_matches, decode_sum
 from cllm.stores.sql.validation import check_text
 from cllm.stores.usage import UNKNOWN_MODEL
 
@@ -106,6 +109,11 @@ class PostgresLists(PostgresBase):
         """Return None: the newest conversations are as quick to read as a version would be."""
         return None
 
+    async def count_all(self, *, owner: str = LOCAL_OWNER) -> ConversationCounts:
+        pool = await self._ready()
+        (row,) = await pool.fetch(sql.COUNT_ALL, (owner,), idempotent=True)
+        return ConversationCounts(total=row[0], archived=row[1])
+
     async def list_running(self, *, owner: str = LOCAL_OWNER) -> tuple[str, ...]:
         pool = await self._settle_dead_turns(owner)
         rows = await pool.fetch(sql.RUNNING, (owner,), idempotent=True)
@@ -178,7 +186,12 @@ class PostgresLists(PostgresBase):
             )
             for row in rows
         ]
-        return build_ranked_hits(matches, words, limit=limit, offset=offset)
+        hits = build_ranked_hits(matches, words, limit=limit, offset=offset)
+        if not can_hide_matches(hits, archive_filter, model, since, origin):
+            return hits
+        statement = sql.HAS_MORE_MATCHES.format(block_bits=sql.BLOCK_BITS)
+        older = await pool.fetch(statement, (owner, terms, MAX_FILTERED, last), idempotent=True)
+        return msgspec.structs.replace(hits, more=bool(older))
 
     async def usage(
         self,

@@ -34,7 +34,9 @@ from cllm.core.errors import (
 from cllm.core.message import Dialect, Message, Role
 from cllm.core.notice import Notice
 from cllm.core.ports import (
+    ArchiveFilter,
     CallRecord,
+    Hits,
     ImportedFields,
     KeptResponse,
     RequestKey,
@@ -119,6 +121,8 @@ TURN_COLUMNS = (
     "started_at",
     "ended_at",
 )
+MAX_FILTERED = 20_000
+"""The newest matches of a search that filters apply to."""
 ORIGIN = f"""CASE WHEN source IN ('{SHELL_SOURCE}', '{CHAT_SOURCE}') THEN source
     ELSE 'client' END"""
 """The origin of a conversation from its source."""
@@ -447,6 +451,15 @@ def overview_sums(unpriced: str) -> str:
     """Return the SQL of the sums of an overview; `unpriced` counts turns without a price."""
     columns = (f"COALESCE(t.{column}, 0)" for column in TOTAL_COLUMNS)
     return f"COALESCE(sum({' + '.join(columns)}), 0), sum(t.cost), COALESCE({unpriced}, 0)"
+
+
+def can_hide_matches(hits: Hits, archive_filter: ArchiveFilter, *filters: object) -> bool:
+    """Whether filters can have excluded the newest MAX_FILTERED matches, so that others are hidden.
+
+    Archived conversations are seldom the newest: without another filter, only if nothing is found.
+    """
+    is_filtered = archive_filter == "archived" or any(one is not None for one in filters)
+    return not hits.more and (is_filtered or not hits.total)
 
 
 @row_decoder

@@ -15,6 +15,7 @@ from cllm.core.conversation import LOCAL_OWNER, Summary
 from cllm.core.notice import Notice
 from cllm.core.ports import (
     ArchiveFilter,
+    ConversationCounts,
     Hits,
     Origin,
     Overview,
@@ -37,6 +38,7 @@ from cllm.stores.sql.rows import (
     SUMMARY_COLUMNS,
     Row,
     UnreadableRowError,
+    can_hide_matches,
     decode_number,
     decode_role,
     decode_sum,
@@ -142,6 +144,10 @@ class SqliteLists(SqliteBase):
         rows = await self._reader.read(lambda db: fetch_rows(db, sql.DATA_VERSION, ()))
         return str(rows[0][0])
 
+    async def count_all(self, *, owner: str = LOCAL_OWNER) -> ConversationCounts:
+        rows = await self._reader.read(lambda db: fetch_rows(db, sql.COUNT_ALL, (owner,)))
+        return ConversationCounts(total=rows[0][0], archived=rows[0][1])
+
     async def list_running(self, *, owner: str = LOCAL_OWNER) -> tuple[str, ...]:
         def read(db: sqlite3.Connection) -> tuple[str, ...]:
             return tuple(decode_lossy(row[0]) for row in fetch_rows(db, sql.RUNNING, (owner,)))
@@ -206,6 +212,9 @@ class SqliteLists(SqliteBase):
                 # Removed one by one, so that long texts are in memory once.
                 _decode_match(rows.pop(), matches, notices)
             hits = build_ranked_hits(matches, words, limit=limit, offset=offset)
+            if can_hide_matches(hits, archive_filter, model, since, origin):
+                older = fetch_rows(db, sql.HAS_MORE_MATCHES, (match,))
+                hits = msgspec.structs.replace(hits, more=bool(older))
             return msgspec.structs.replace(hits, notices=tuple(dict.fromkeys(notices)))
 
         return await self._read_settled(owner, None, read)

@@ -12,6 +12,7 @@ from cllm.stores.search import MAX_RANKED
 from cllm.stores.sql.rows import (
     CALL_COLUMNS,
     CONVERSATION_COLUMNS,
+    MAX_FILTERED,
     NOT_COPIED,
     ORIGIN,
     SUMMARY_COLUMNS,
@@ -190,6 +191,8 @@ LIST_AFTER = {
 COUNT = {
     archived: f"SELECT count(*) {_LISTED} {condition}" for archived, condition in _ARCHIVED.items()
 }
+COUNT_ALL = """SELECT count(*), count(archived_at) FROM conversations
+    WHERE owner = ? AND side IS NOT 1"""
 OVERVIEWS = f"""SELECT c.id, (
         SELECT substr(m.raw, 1, {MAX_PREVIEWED}) FROM turns t CROSS JOIN messages m ON {_JOINED}
         WHERE t.owner = c.owner AND t.conversation_id = c.id AND t.position IS NOT NULL
@@ -234,17 +237,23 @@ FIND_PATHS = {
     True: _find_paths(f"m.digest BETWEEN substr({{0}}, 1, {MEANING_END}) AND {{0}}"),
 }
 """By whether the IDs of tool calls may differ; then each digest ends with the highest IDs."""
+# The query has the owner's term.
+_MATCHES = """SELECT rowid FROM message_search WHERE message_search MATCH ?1
+    ORDER BY rowid DESC"""
+# The result has the order of the matches, since CROSS JOIN fixes the order of execution. Sorting it
+# would read all matches first.
 SEARCH = {
     archived: f"""SELECT c.id, c.title, t.first_sequence, m.role, CAST(m.raw AS BLOB),
-    t.started_at, t.id, m.ordinal FROM message_search s CROSS JOIN messages m ON m.number = s.rowid
-    CROSS JOIN turns t ON {_JOINED}
+    t.started_at, t.id, m.ordinal FROM ({_MATCHES} LIMIT {MAX_FILTERED}) s
+    CROSS JOIN messages m ON m.number = s.rowid CROSS JOIN turns t ON {_JOINED}
     CROSS JOIN conversations c ON c.owner = t.owner AND c.id = t.conversation_id
-    WHERE message_search MATCH ?1 AND m.owner = ?2 AND t.first_sequence IS NOT NULL
+    WHERE m.owner = ?2 AND t.first_sequence IS NOT NULL
     AND (?3 IS NULL OR instr(lower(c.model), lower(?3)) > 0)
     AND (?4 IS NULL OR c.updated_at >= ?4) AND (?5 IS NULL OR {ORIGIN} = ?5)
-    {condition} ORDER BY s.rowid DESC LIMIT {MAX_RANKED + 1}"""
+    {condition} LIMIT {MAX_RANKED + 1}"""
     for archived, condition in _ARCHIVED.items()
 }
+HAS_MORE_MATCHES = f"{_MATCHES} LIMIT 1 OFFSET {MAX_FILTERED}"
 
 _PERIOD = "{0}ended_at >= coalesce(?2, '') AND {0}ended_at < coalesce(?3, '9999-12-31')"
 _DAY = "substr({0}ended_at, 1, 10)"

@@ -3,17 +3,25 @@
 import pytest
 from tests.postgres import Server
 
-from cllm.core.ports import ArchiveFilter, Changes
+from cllm.core.ports import ArchiveFilter, Changes, NewConversation
 from cllm.stores import search
 from cllm.stores.postgres import lists as postgres_lists
 from cllm.stores.postgres.list_statements import BLOCK_BITS
 from cllm.stores.postgres.store import PostgresStore
+from cllm.stores.sql.rows import MAX_FILTERED
 from cllm.testing.store_contract import say
 
 BLOCK = 2**BLOCK_BITS
 NEXT_SHARE = f"""
 SELECT setval('messages_number_seq', (last_value / {BLOCK} + 1) * {BLOCK})
 FROM messages_number_seq
+"""  # noqa: S608
+
+COPY_MESSAGES = f"""
+INSERT INTO messages (owner, message_group, ordinal, digest, role, dialect, raw)
+SELECT owner, message_group, added, digest, role, dialect, raw
+FROM (SELECT * FROM messages ORDER BY number DESC LIMIT 1) AS newest
+CROSS JOIN generate_series(2, {MAX_FILTERED - 2}) AS added
 """  # noqa: S608
 
 
@@ -97,6 +105,26 @@ async def test_archived_messages_are_filtered_among_the_newest(store: PostgresSt
     await store.update("c9", Changes(archived=True))
     assert await found_in(store, "common") == {"c8", "c7", "c6"}
     assert await found_in(store, "common", archive_filter="archived") == {"c9"}
+
+
+async def test_filters_apply_to_the_newest_matches_and_older_ones_are_reported(
+    store: PostgresStore, postgres_server: Server, database: str
+):
+    await store.create(NewConversation(id="old", model="rare"))
+    await say(store, "old", "t1", "common")
+    await store.create(NewConversation(id="new", model="other"))
+    await say(store, "new", "t1", "common")
+    found = await store.search("common", model="rare")
+    assert (found.total, found.more) == (2, False)
+    await postgres_server.execute(COPY_MESSAGES, database=database)
+
+    found = await store.search("common", model="rare")
+    assert (found.total, found.more) == (1, True)
+    assert [hit.sequence for hit in found.items] == [2]
+    nothing = await store.search("common", model="nobody")
+    assert (nothing.total, nothing.more) == (0, True)
+    theirs = await store.search("common", owner="eve", model="nobody")
+    assert (theirs.total, theirs.more) == (0, False)
 
 
 async def test_another_owners_words_are_not_found(store: PostgresStore):

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -14,10 +14,11 @@ from tests.server_app import KEYS, SETTINGS_WITH_KEYS, ServerApp, open_server_ap
 from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.errors import StoreError
 from cllm.core.message import plain_message
-from cllm.core.ports import Changes, NewConversation, TurnStart
+from cllm.core.ports import Changes, ConversationCounts, NewConversation, TurnStart
 from cllm.server.api import conversation_feed
 from cllm.server.api.conversation_feed import ConversationFeed, FeedSnapshot
 from cllm.server.api.conversation_ref import StoreRef
+from cllm.stores.memory import MemoryStore
 
 FEED = "/v1/conversations/events"
 
@@ -113,21 +114,125 @@ async def test_an_old_conversation_that_is_archived_or_restored_is_an_event(serv
     assert archived["updated_at"] == restored["updated_at"]
 
 
-async def test_a_whole_poll_finds_an_exchange_of_archived_conversations(server, monkeypatch):
+class Seconds:
+    """A clock that advances only by a call."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        return self._now
+
+    def advance(self, seconds: float = 1.0) -> None:
+        self._now += seconds
+
+
+class CountedStore(MemoryStore):
+    """A store with a version that the test sets; counting takes `count_seconds`."""
+
+    def __init__(self, seconds: Seconds, *, count_seconds: float = 0.0) -> None:
+        super().__init__(clock=lambda: datetime.now(UTC))
+        self.version: str | None = None
+        self.counts = 0
+        self._seconds = seconds
+        self._count_seconds = count_seconds
+
+    async def read_version(self, *, owner: str = LOCAL_OWNER) -> str | None:  # noqa: ARG002
+        return self.version
+
+    async def count_all(self, *, owner: str = LOCAL_OWNER) -> ConversationCounts:
+        self.counts += 1
+        self._seconds.advance(self._count_seconds)
+        return await super().count_all(owner=owner)
+
+
+@pytest.mark.parametrize("kind", ["without versions", "idle", "busy"])
+async def test_an_exchange_of_archived_conversations_is_found_within_five_minutes(
+    server, monkeypatch, kind
+):
     monkeypatch.setattr(conversation_feed, "OVERLAP", timedelta())
-    store = server.state.store
-    first, second, _ = [await server.create_conversation() for _ in range(3)]
+    seconds = Seconds()
+    store = CountedStore(seconds) if kind == "without versions" else server.state.store
+    first, second, newest = ids = [server.state.new_id() for _ in range(3)]
+    for one in ids:
+        await store.create(NewConversation(id=one))
     await store.update(first, Changes(archived=True))
-    snapshot = FeedSnapshot((StoreRef(store=store, owner=LOCAL_OWNER),))
+    snapshot = FeedSnapshot((StoreRef(store=store, owner=LOCAL_OWNER),), clock=seconds)
     assert await snapshot.poll() == []
     await store.update(first, Changes(archived=False))
     await store.update(second, Changes(archived=True))
-    assert await snapshot.poll() == []
-    monkeypatch.setattr(snapshot, "_whole_poll_at", 0.0)
-    assert {(one.id, one.type) for one in await snapshot.poll()} == {
-        (first, "changed"),
-        (second, "archived"),
-    }
+    found: dict[str, str] = {}
+    polls = 0
+    while not found and polls < 900:
+        polls += 1
+        seconds.advance()
+        if kind == "busy":
+            await store.update(newest, Changes(title=f"Title {polls}"))
+        found = {one.id: one.type for one in await snapshot.poll() if one.id != newest}
+
+    assert found == {first: "changed", second: "archived"}
+    assert polls == 300
+
+
+async def test_counting_takes_at_most_a_twentieth_of_the_time():
+    seconds = Seconds()
+    store = CountedStore(seconds, count_seconds=0.5)
+    await store.create(NewConversation(id="old"))
+    snapshot = FeedSnapshot((StoreRef(store=store, owner=LOCAL_OWNER),), clock=seconds)
+    await snapshot.poll()
+    await store.delete("old")
+    deleted = []
+    for _ in range(100):
+        seconds.advance()
+        deleted += [(seconds(), one.type, one.id) for one in await snapshot.poll()]
+
+    assert [one[1:] for one in deleted] == [("deleted", "old")]
+    assert deleted[0][0] < 12
+    assert (store.counts - 1) * 0.5 <= seconds() / 20
+
+
+async def test_a_deletion_is_found_after_the_pause_even_if_nothing_else_changes():
+    seconds = Seconds()
+    store = CountedStore(seconds, count_seconds=0.5)
+    await store.create(NewConversation(id="old"))
+    store.version = "1"
+    snapshot = FeedSnapshot((StoreRef(store=store, owner=LOCAL_OWNER),), clock=seconds)
+    await snapshot.poll()
+    await store.delete("old")
+    await store.create(NewConversation(id="new"))
+    store.version = "2"
+    events = []
+    for _ in range(20):
+        seconds.advance()
+        events += [(one.type, one.id) for one in await snapshot.poll()]
+
+    assert events == [("created", "new"), ("deleted", "old")]
+    assert store.counts == 2
+
+
+async def test_a_poll_that_fails_loses_no_event(monkeypatch):
+    monkeypatch.setattr(conversation_feed, "OVERLAP", timedelta())
+    seconds = Seconds()
+    store = CountedStore(seconds)
+    for one in ("archived", "deleted", "newest"):
+        await store.create(NewConversation(id=one))
+    snapshot = FeedSnapshot((StoreRef(store=store, owner=LOCAL_OWNER),), clock=seconds)
+    await snapshot.poll()
+    await store.update("archived", Changes(archived=True))
+    await store.delete("deleted")
+    await store.create(NewConversation(id="created"))
+
+    async def fail(*_: object, **__: object) -> None:
+        raise StoreError("gone")
+
+    for method in ("count_all", "summary"):
+        with monkeypatch.context() as patch:
+            patch.setattr(store, method, fail)
+            with pytest.raises(StoreError):
+                await snapshot.poll()
+    events = {(one.type, one.id) for one in await snapshot.poll()}
+
+    assert events == {("created", "created"), ("archived", "archived"), ("deleted", "deleted")}
 
 
 async def test_a_turn_is_visible_from_its_start_to_its_end(server):
