@@ -139,7 +139,7 @@ def open_windows(turns: int = TURNS) -> Iterator[dict[str, Callable[[], Cost]]]:
     """Yield the measurements of a short conversation and of one with this many turns."""
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
         windows = {
-            name: CllmWindow(runner, Path(folder) / f"{count}.db", count)
+            name: CllmWindow(runner, Path(folder) / f"{name}.db", count)
             for name, count in ((SHORT_WINDOW, SHORT), (LONG_WINDOW, turns))
         }
         yield {name: window.measure for name, window in windows.items()}

@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -56,12 +57,39 @@ def test_the_commands_of_unit_and_image_are_valid():
     assert is_accepted(json.loads(command))
 
 
+def list_copies() -> list[tuple[list[str], str]]:
+    """Return the paths that each COPY takes from the build context, and its target."""
+    rows = re.findall(r"^COPY (?!--)(.*) (\S+)$", read("Containerfile"), re.MULTILINE)
+    return [(sources.split(), target) for sources, target in rows]
+
+
+def is_ignored(path: str) -> bool:
+    """Whether `.dockerignore` leaves a path out of the build context: the last pattern counts."""
+    lines = (DEPLOY.parent / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    ignored = False
+    for line in lines:
+        pattern = line.removeprefix("!").removeprefix("**/")
+        each = Path(path)
+        names = [*each.parts] if "**/" in line else [str(part) for part in (each, *each.parents)]
+        if line and not line.startswith("#") and any(fnmatch(name, pattern) for name in names):
+            ignored = not line.startswith("!")
+    return ignored
+
+
+def test_the_build_context_contains_only_what_the_image_copies():
+    copied = [source for sources, _ in list_copies() for source in sources]
+    others = (".git/HEAD", ".venv/bin/python", ".venv-docs/x", ".cache/x", "dist/cllm.whl")
+
+    assert [path for path in copied if is_ignored(path)] == []
+    assert not is_ignored("src/cllm/server/page/static/page.css")
+    for path in (*others, "tests/conftest.py", "docs/index.md", "src/cllm/__pycache__/x.pyc"):
+        assert is_ignored(path)
+
+
 def test_the_files_that_the_image_copies_build_the_package(tmp_path: Path):
-    for sources, target in re.findall(
-        r"^COPY (?!--)(.*) (\S+)$", read("Containerfile"), re.MULTILINE
-    ):
+    for sources, target in list_copies():
         folder = tmp_path / target.strip("/")
-        for source in map(DEPLOY.parent.joinpath, sources.split()):
+        for source in map(DEPLOY.parent.joinpath, sources):
             if source.is_dir():
                 shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__"))
             else:

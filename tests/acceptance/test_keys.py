@@ -75,13 +75,14 @@ def test_the_keyring_of_the_system_has_the_key(cllm, groq, provider, home):
     assert json.loads(ring.read_text()) == {}
 
 
-def test_a_typed_key_is_not_shown(cllm, home):
+def test_a_typed_key_and_an_empty_default_are_not_shown(cllm, home):
     running = cllm.start("keys", "set", "openai", terminal=True)
     running.wait_for_output("Key of 'openai'")
     running.type(f"{KEY}\n".encode())
     result = running.finish()
     assert result.code == 0
     assert KEY not in result.out
+    assert "Key of 'openai': " in result.out
     assert KEY in (home.path / ".cllm" / "keys.json").read_text()
 
 

@@ -74,6 +74,16 @@ class TestBothAtOnce:
         assert "Hello from a client" in shown
         assert "And more" in shown
 
+    def test_as_sent_does_not_claim_a_system_prompt_of_a_request(self, served, cllm):
+        start_named(served, "rivers", "Name three rivers.")
+
+        lines = cllm("conversations", "show", "rivers", "--as-sent").succeeded().out.splitlines()
+
+        assert any(line.startswith("Sent: 1 message, about ") for line in lines)
+        text = "system prompt: not stored (that of each request is used and never saved)"
+        assert text in lines
+        assert "not kept" not in lines
+
     def test_the_server_continues_a_conversation_of_the_shell(self, served, provider, cllm, home):
         cllm("Hello", "--conversation", "cats").succeeded()
 

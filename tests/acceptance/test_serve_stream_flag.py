@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,22 @@ STREAM_FIELDS = ("stream", "stream_options")
 def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with start_server(tmp_path_factory.mktemp("whole"), make_settings(upstream)) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def aliased(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with the alias `fast-NAME` for the model of each provider."""
+    settings = make_settings(upstream)
+    settings["aliases"] = {f"fast-{name}": model for name, model in MODELS.items()}
+    with start_server(tmp_path_factory.mktemp("aliased"), settings) as running:
+        yield running
+
+
+def streamed_models(response: Response) -> set[str]:
+    """Return the names of the model in a stream in either protocol."""
+    objects = [event for event in response.events if isinstance(event, dict)]
+    heads = [event.get("message", event) for event in objects]
+    return {head["model"] for head in heads if "model" in head}
 
 
 def make_body(model: str, name: str) -> dict[str, Any]:
@@ -85,3 +102,30 @@ def test_requests_with_and_without_stream_do_not_affect_each_other(
         for stream in (False, True)
     }
     assert [len(bodies) for bodies in by_kind.values()] == [1, 1]
+
+
+@pytest.mark.parametrize("conversation", [None, ""])
+@pytest.mark.parametrize("provider", MODELS)
+@pytest.mark.parametrize("path", [COMPLETIONS, MESSAGES])
+def test_a_stream_and_a_whole_response_name_the_same_model(
+    aliased: Server, path: str, provider: str, conversation: str | None
+):
+    headers = {} if conversation is None else {"X-Conversation-ID": conversation}
+    message = {"role": "user", "content": "Hello."}
+    body = {"model": f"fast-{provider}", "max_tokens": 100, "messages": [message]}
+
+    whole = aliased("POST", path, body, headers)
+    stream = aliased("POST", path, {**body, "stream": True}, headers)
+
+    assert (whole.status, stream.status) == (200, 200), (whole.body, stream.body)
+    assert streamed_models(stream) == {whole.json["model"]}
+
+
+def test_a_stream_names_the_fallback_that_replies(upstream: FakeProvider, tmp_path: Path):
+    settings = make_settings(upstream) | {"num_retries": 0, "fallbacks": [MODELS["anthropic"]]}
+    body = {"model": MODELS["openai"], "messages": [{"role": "user", "content": "Hi"}]}
+    with start_server(tmp_path, settings) as server:
+        upstream.queue_error(500)
+        response = server("POST", COMPLETIONS, {**body, "stream": True})
+
+    assert streamed_models(response) == {MODELS["anthropic"].partition("/")[2]}

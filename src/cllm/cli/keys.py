@@ -113,7 +113,9 @@ def _read_key(provider: str) -> str:
     elif sys.stdin is None or sys.stdin.closed:
         text = ""
     else:
-        text = click.prompt(f"Key of '{provider}'", hide_input=True, err=True, default="")
+        text = click.prompt(
+            f"Key of '{provider}'", hide_input=True, err=True, default="", show_default=False
+        )
     key = text.strip()
     if not key:
         raise OptionError(

@@ -1,7 +1,6 @@
 """`cllm models`: lists models; sets the default model and aliases; downloads local models."""
 
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import assert_never
 
@@ -19,6 +18,7 @@ from cllm.providers.local.models import (
     CachePaths,
     KnownModel,
     cache_paths,
+    is_runtime_installed,
     remove_model,
 )
 from cllm.settings.cllmfile import FILE_NAME
@@ -86,7 +86,7 @@ def pull(model: str, sha256: str | None) -> None:
     from cllm.providers.local.download import DownloadSource
     from cllm.providers.local.hub import HubQuery
 
-    if find_spec("xllamacpp") is None:
+    if not is_runtime_installed():
         raise MissingExtraError(feature="A local model", extra="local")
     env = current_environment()
     target = fetch.parse_target(model, env.environment)

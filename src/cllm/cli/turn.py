@@ -33,6 +33,7 @@ from cllm.core.errors import CllmError, ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Text, plain_message
 from cllm.core.ports import Lease
 from cllm.core.reply import (
+    ModelReported,
     Noticed,
     PartAdded,
     RefusalDelta,
@@ -338,7 +339,7 @@ class _Screen:
                 self.answer.break_line()
             case ThinkingDelta() | ToolCallDelta() | PartAdded() | Verbatim():
                 pass
-            case UsageReported() | ReplyFinished():
+            case UsageReported() | ModelReported() | ReplyFinished():
                 pass
             case _:
                 assert_never(event)

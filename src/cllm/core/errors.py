@@ -93,12 +93,14 @@ def install_advice(extra: str) -> str:
     return f"to add it, run: {install_command(extra)}"
 
 
-class MissingExtraError(UsageError):
+class MissingPackageError(UsageError):
     http_status, http_code = 501, "not_supported"
     http_message = (
         "This server lacks the packages for this feature; ask its operator to install them."
     )
 
+
+class MissingExtraError(MissingPackageError):
     def __init__(self, *, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs the extra '{extra}'; {install_advice(extra)}")
         self.extra = extra

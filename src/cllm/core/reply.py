@@ -134,5 +134,11 @@ class ReplyFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     raw: bytes | None = None
 
 
+class ModelReported(msgspec.Struct, frozen=True, kw_only=True, tag="model"):
+    """The provider's name for the model, before any part of a streamed reply."""
+
+    model: str
+
+
 ReplyDelta = TextDelta | RefusalDelta | ThinkingDelta | ToolCallDelta | PartAdded
-ReplyEvent = Noticed | UsageReported | ReplyDelta | Verbatim | ReplyFinished
+ReplyEvent = Noticed | UsageReported | ModelReported | ReplyDelta | Verbatim | ReplyFinished

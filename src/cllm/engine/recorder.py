@@ -26,6 +26,7 @@ from cllm.core.notice import NoticeCollector
 from cllm.core.ports import Clock, Lease, Opening, OpeningStore, Store
 from cllm.core.prompt import Prompt
 from cllm.core.reply import (
+    ModelReported,
     Noticed,
     RefusalDelta,
     ReplyDelta,
@@ -118,7 +119,7 @@ async def finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:
         raise
 
 
-RecordedEvent = Noticed | UsageReported | ReplyDelta | Verbatim | ToolRoundEnded
+RecordedEvent = Noticed | UsageReported | ModelReported | ReplyDelta | Verbatim | ToolRoundEnded
 
 
 class PartialTurn:

@@ -12,7 +12,15 @@ from cllm.core.message import Dialect, Message
 from cllm.core.notice import Notice
 from cllm.core.ports import Lease, NewConversation, Provider, Tail
 from cllm.core.prompt import Original, Prompt
-from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Usage, UsageReported, Verbatim
+from cllm.core.reply import (
+    ModelReported,
+    Noticed,
+    ReplyDelta,
+    ReplyFinished,
+    Usage,
+    UsageReported,
+    Verbatim,
+)
 from cllm.engine.prompt_history import ModelContext
 from cllm.engine.tool_rounds import ToolBox, ToolRoundEnded
 from cllm.history.context import Context, ContextCommand
@@ -268,6 +276,7 @@ TurnEvent = (
     | ReplyDelta
     | Verbatim
     | UsageReported
+    | ModelReported
     | ToolRoundEnded
     | ReplyFinished
     | TurnEnded

@@ -10,8 +10,8 @@ from cllm.core.errors import (
     CllmError,
     InvalidRequestError,
     LocalModelError,
-    MissingExtraError,
     MissingKeyError,
+    MissingPackageError,
     ModelNotFoundError,
     PromptTooLongError,
     ProviderError,
@@ -20,12 +20,14 @@ from cllm.core.errors import (
     redact_urls,
 )
 from cllm.core.notice import Notice, NoticeCollector
-from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, UsageReported
+from cllm.core.reply import ModelReported, Noticed, ReplyEvent, ReplyFinished, UsageReported
 
 CallProvider = Callable[[], AsyncGenerator[ReplyEvent, None]]
 Sleep = Callable[[float], Awaitable[None]]
 
 TRANSIENT_STATUSES = (408, 409)
+# A tuple: a union in isinstance() would be built for every event.
+REPORTS = (UsageReported, ModelReported)
 
 
 class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +76,7 @@ async def call_with_retry(
                             yielded.add(event.notice)
                             yield event
                         continue
-                    is_part = not isinstance(event, UsageReported)
+                    is_part = not isinstance(event, REPORTS)
                     if isinstance(event, ReplyFinished) or (is_part and not is_answering):
                         is_answering = True
                         for notice in set(notices.left_out) - yielded:
@@ -103,7 +105,7 @@ def can_fall_back(error: CllmError) -> bool:
 
 def is_unfit(error: CllmError) -> bool:
     """Whether a fallback cannot take the request, or is not configured for it: try the next."""
-    kinds = InvalidRequestError | MissingExtraError | MissingKeyError | ModelNotFoundError
+    kinds = InvalidRequestError | MissingPackageError | MissingKeyError | ModelNotFoundError
     return isinstance(error, kinds | SettingsError)
 
 

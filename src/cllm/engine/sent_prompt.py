@@ -24,6 +24,7 @@ from cllm.wire.path_digest import digest_path, meaning_of, path_start_of, read_c
 
 Kind = Literal["system", "context", "summary", "history", "request"]
 NOT_STORED = "not kept"
+"""The content of a message that is not stored: a documented value of the API."""
 
 
 class SentView(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +42,15 @@ class SentView(msgspec.Struct, frozen=True, kw_only=True):
     sequence_number: int | None = None
     differs: bool = False
     conversation_id: str | None = None
+
+    @property
+    def is_stored(self) -> bool:
+        return self.tokens is not None and self.kind != "context"
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the turn may have sent no such message: no prompt of a request is recorded."""
+        return self.kind == "system" and not self.is_stored
 
 
 class LeftOutView(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ from cllm.core.ports import (
     TurnStart,
 )
 from cllm.core.prompt import Prompt
-from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, UsageReported
+from cllm.core.reply import ModelReported, Noticed, ReplyEvent, ReplyFinished, UsageReported
 from cllm.engine.prompt_builder import build_window_prompt, resolve_model
 from cllm.engine.prompt_history import ModelContext, find_first_sequence
 from cllm.engine.recorder import StatelessRecorder, TurnRecorder, total_cost
@@ -79,7 +79,7 @@ PreparedModels = dict[str, CllmError | None]
 """The models whose providers were prepared for a turn, each with its error or None."""
 Recorder = TurnRecorder | StatelessRecorder
 # A tuple: a union in isinstance() would be built for every event.
-BEFORE_REPLY = (Noticed, UsageReported)
+BEFORE_REPLY = (Noticed, UsageReported, ModelReported)
 """Events that are not a part of a reply: after them another model can still be called."""
 
 

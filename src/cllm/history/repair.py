@@ -185,7 +185,8 @@ def _remove_unsendable(
         if is_question and previous in ("user", "tool"):
             is_question = False
         if has_content[index]:
-            previous = message.role
+            # Each call gets a result, if only that it was interrupted.
+            previous = "tool" if _has(ToolCall, message) else message.role
         if context.profile.allows_blank_text or is_question or has_content[index]:
             yield position, message
         else:

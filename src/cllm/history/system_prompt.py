@@ -130,7 +130,9 @@ def build_captured_opening(
     parts = [text for text in (prompt.text if message else None, context.captured) if text]
     return Opening(
         system=plain_message("system", "\n\n".join(parts)) if parts else None,
-        system_record=SystemRecord(policy="captured", source=prompt.source if message else NO_PROMPT),
+        system_record=SystemRecord(
+            policy="captured", source=prompt.source if message else NO_PROMPT
+        ),
         context_record=context.record(now),
     )
 
@@ -229,7 +231,7 @@ def prefix_message(message: Message, prefix: str) -> Message:
 
 
 def find_prompt_difference(conversation: StoredConversation, prompt: GivenPrompt) -> Notice | None:
-    """Return a notice if the configured prompt differs from the captured one."""
+    """Return a notice if a prompt is configured and differs from the captured one."""
     name = conversation.name or conversation.id
     record = conversation.system_record
     if record is not None and record.policy != "captured":
@@ -237,8 +239,8 @@ def find_prompt_difference(conversation: StoredConversation, prompt: GivenPrompt
     if record is not None and (record.source or "").startswith("--system"):
         return None
     stored = _read_prompt_text(conversation.system)
-    configured = "" if prompt.message is None else prompt.message.text
-    if stored == configured.strip() or (record is None and not configured):
+    configured = "" if prompt.message is None else prompt.message.text.strip()
+    if configured in ("", stored):
         return None
     reason = (
         f"Conversation '{name}' uses its own system prompt, which differs from the configured one"

@@ -141,6 +141,7 @@ class AnthropicProvider(HttpProvider):
         return SseReader(
             decoder,
             lambda event: decoder.decode(event.name, event.data),
+            get_model=lambda: decoder.reported_model,
             get_usage=lambda: decoder.reported_usage,
         )
 

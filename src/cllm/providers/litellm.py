@@ -20,6 +20,7 @@ from cllm.core.errors import (
     AuthenticationError,
     CllmError,
     MissingKeyError,
+    MissingPackageError,
     ProviderError,
     UnreachableError,
     UpstreamError,
@@ -28,7 +29,7 @@ from cllm.core.extras import require_extra
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent
 from cllm.providers.history import repair_for
-from cllm.providers.http.provider import RemoteProvider, check_key
+from cllm.providers.http.provider import ModelReporter, RemoteProvider, check_key
 from cllm.providers.http.transport import (
     Timeouts,
     connection_closed_error,
@@ -58,6 +59,8 @@ SETTINGS = {
 }
 # Services that refuse `reasoning_content`, although LiteLLM sends it to them.
 UNTRANSLATED = ("cerebras", "groq")
+# Modules whose package has another name: others are installed by their own.
+PACKAGES = {"google": "'litellm[google]'", "botocore": "boto3"}
 LOGGERS = ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router")
 # LiteLLM adds it to the messages of unexpected errors.
 TRACEBACK = "Traceback (most recent call last)"
@@ -144,13 +147,14 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
                     yield event
                 return
             decoder, limit = litellm.LitellmStreamDecoder(), self._timeouts.first_byte
+            reporter = ModelReporter(lambda: decoder.reported_model)
             async with contextlib.aclosing(response):
                 chunks = aiter(response)
                 while True:
                     chunk = await self._await_call(limit, anext(chunks, None), library, model)
                     if chunk is None:
                         break
-                    for event in decoder.decode(_to_json(chunk)):
+                    for event in reporter.add_to(decoder.decode(_to_json(chunk))):
                         yield event
                     limit = self._timeouts.idle
             finished = decoder.finish()
@@ -210,7 +214,7 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
             raise self._find_missing_key(error, failure, library, model) or failure from error
 
     def _find_missing_key(
-        self, error: Exception, failure: ProviderError, library: LitellmModule, model: str
+        self, error: Exception, failure: CllmError, library: LitellmModule, model: str
     ) -> MissingKeyError | None:
         """Return an error that names the key, if the model's service needs one and has none."""
         in_stream = isinstance(error, library.litellm.exceptions.MidStreamFallbackError)
@@ -225,9 +229,9 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
         keys = " or ".join(name for name in missing if name.endswith(KEY_SUFFIX))
         return MissingKeyError(provider=self.name, variable=keys) if keys else None
 
-    def _classify_error(
+    def _classify_error(  # noqa: PLR0911 - one for each kind of cause
         self, error: Exception, library: LitellmModule, limit: float
-    ) -> ProviderError:
+    ) -> ProviderError | MissingPackageError:
         """Return the error for the cause: LiteLLM's own status is always 500."""
         httpx = library.httpx
         causes = _list_causes(error)
@@ -248,7 +252,22 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
                     return self._status_error(error, library, cause.response)
                 case json.JSONDecodeError():
                     return self._bad_reply_error(str(cause))
+                case ImportError():
+                    return self._missing_package_error(cause)
         return self._status_error(causes[1] if in_stream else error, library, None)
+
+    def _missing_package_error(self, error: ImportError) -> MissingPackageError:
+        """Name the module that LiteLLM cannot import, or quote its advice."""
+        if error.name is None:
+            text = self._clean(str(error)).rstrip(".")
+            return MissingPackageError(
+                f"Provider '{self.name}' lacks a Python package on this machine: {text}."
+            )
+        module = error.name.partition(".")[0]
+        return MissingPackageError(
+            f"Provider '{self.name}' needs the Python module '{module}' for this model, which is "
+            f"not installed on this machine; run: pip install {PACKAGES.get(module, module)}"
+        )
 
     def _unreachable_error(self) -> UnreachableError:
         if self._api_base is not None:

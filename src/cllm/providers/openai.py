@@ -146,9 +146,15 @@ class OpenAIProvider(HttpProvider):
                 )
 
                 return ResponsesPassthroughReader(responses)
-            return SseReader(responses, lambda event: responses.decode(event.data))
+            return SseReader(
+                responses,
+                lambda event: responses.decode(event.data),
+                get_model=lambda: responses.reported_model,
+            )
         chat = openai_decoder.OpenAIStreamDecoder(names=request.names)
-        return SseReader(chat, lambda event: chat.decode(event.data))
+        return SseReader(
+            chat, lambda event: chat.decode(event.data), get_model=lambda: chat.reported_model
+        )
 
     def _error_details(self, _response: HttpResponse, body: bytes) -> ErrorDetails:
         return openai_decoder.decode_error(body)

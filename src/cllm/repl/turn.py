@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 from cllm.app import NO_TEXT
 from cllm.core.errors import CllmError
 from cllm.core.reply import (
+    ModelReported,
     Noticed,
     PartAdded,
     RefusalDelta,
@@ -110,7 +111,9 @@ class TurnPrinter:
                 self._answer.settle()
             case TurnEnded():
                 self._end(event)
-            case ToolCallDelta() | PartAdded() | Verbatim() | UsageReported() | ReplyFinished():
+            case ToolCallDelta() | PartAdded() | Verbatim():
+                pass
+            case UsageReported() | ModelReported() | ReplyFinished():
                 pass
             case _:
                 assert_never(event)

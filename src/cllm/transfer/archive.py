@@ -31,6 +31,8 @@ MIN_RATIO_BYTES = 4 * 1024 * 1024
 """Smaller entries can have any ratio."""
 MAX_ATTACHMENT_BYTES = 64 * 1024 * 1024
 DIRECTORY_ENTRY = b"PK\x01\x02"
+SIGNATURE = b"PK\x03\x04"
+"""The first bytes of a ZIP archive, also of one whose list of entries, at its end, is missing."""
 UNREADABLE_ENTRY = (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError)
 UNREADABLE_DIRECTORY = (*UNREADABLE_ENTRY, ValueError, struct.error)
 """A name can be no UTF-8, an offset negative."""
@@ -191,12 +193,17 @@ def open_archive(path: Path) -> Archive:
             return Archive(path, list(_list_folder(path)))
         if not stat.S_ISREG(path.stat().st_mode):
             raise UsageError(f"{path} is not a file or folder; choose another one.")
-        if zipfile.is_zipfile(path):
+        if zipfile.is_zipfile(path) or _starts_as_zip(path):
             return ZipArchive(path)
         return SingleFile(path)
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
         raise UsageError(f"Cannot read {path} ({reason}); check the path.") from error
+
+
+def _starts_as_zip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(SIGNATURE)) == SIGNATURE
 
 
 def _list_folder(folder: Path) -> Iterator[SourceFile]:

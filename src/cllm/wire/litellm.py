@@ -194,6 +194,10 @@ class LitellmStreamDecoder:
         self._indexes: dict[int, int] = {}
         self._usage: Any = None
 
+    @property
+    def reported_model(self) -> str | None:
+        return self._openai.reported_model
+
     def decode(self, data: bytes) -> list[ReplyEvent]:
         events = _drop_added_fields(self._openai.decode(data))
         if b'"thinking_blocks"' not in data and b'"usage"' not in data:

@@ -16,7 +16,7 @@ from tests.waits import wait_until_async
 from cllm.core.errors import BrokenStreamError, LocalModelError, MissingExtraError
 from cllm.core.message import plain_message
 from cllm.core.prompt import Prompt
-from cllm.core.reply import ReplyFinished, TextDelta
+from cllm.core.reply import ModelReported, ReplyFinished, TextDelta
 
 LONG = Prompt(
     model="m",
@@ -140,6 +140,7 @@ async def test_after_a_child_was_killed_during_a_reply_the_next_turn_works(
 ):
     provider = make_provider()
     answer = provider.ask(LONG)
+    assert isinstance(await anext(answer), ModelReported)
     assert isinstance(await anext(answer), TextDelta)
     os.kill(provider.pid, signal.SIGKILL)
     with pytest.raises(BrokenStreamError, match="process ended before its reply was complete"):

@@ -13,6 +13,7 @@ from cllm.core import errors
 from cllm.core.message import Message, Role, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import (
+    ModelReported,
     Noticed,
     ReplyEvent,
     ReplyFinished,
@@ -269,6 +270,7 @@ class TestStreams:
     async def test_events_are_yielded_before_the_response_is_complete(self, server, make):
         gate = server.queue_held_reply("Hel", "lo")
         async with aclosing(make().ask(prompt())) as events:
+            assert isinstance(await anext(events), ModelReported)
             assert await anext(events) == UsageReported(usage=Usage(input=11, output=1))
             assert await anext(events) == TextDelta(text="Hel")
             gate.open()

@@ -23,6 +23,7 @@ from cllm.core import errors
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import (
+    ModelReported,
     Noticed,
     ReplyEvent,
     ReplyFinished,
@@ -138,10 +139,11 @@ class TestAnswers:
         gate = server.queue_held_reply("Hel", "lo", at=1)
 
         async with aclosing(make(model).ask(prompt(model))) as events:
-            first = await anext(events)
+            model, first = await anext(events), await anext(events)
             gate.open()
             rest = [event async for event in events]
 
+        assert isinstance(model, ModelReported)
         assert first == TextDelta(text="Hel")
         assert text(rest) == "lo"
 
@@ -457,6 +459,29 @@ class TestFaults:
             await ask(unreachable)
         except errors.UnreachableError:
             await expect_error(make(), errors.InvalidRequestError, "nosuchservice/x")
+
+
+class TestMissingPackages:
+    @pytest.mark.parametrize(
+        ("model", "advice"),
+        [
+            ("vertex_ai/gemini-2.5-flash", "run: pip install 'litellm[google]'"),
+            ("vertex_ai/claude-3-5-sonnet", "pip install google-cloud-aiplatform"),
+        ],
+    )
+    @both_ways
+    async def test_a_missing_package_of_a_service_is_named(
+        self, make, monkeypatch, model, advice, stream
+    ):
+        monkeypatch.setitem(sys.modules, "google", None)
+        monkeypatch.setitem(sys.modules, "vertexai", None)
+
+        with pytest.raises(errors.MissingPackageError) as caught:
+            await ask(make(model, api_key=None), model, stream=stream)
+
+        assert advice in str(caught.value)
+        assert "on this machine" in str(caught.value)
+        assert "provider's side" not in str(caught.value)
 
 
 class TestCancellation:

@@ -25,7 +25,14 @@ from tests.fake_provider import (
 from cllm.core import errors
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
-from cllm.core.reply import ReplyEvent, ReplyFinished, TextDelta, ThinkingDelta, Usage
+from cllm.core.reply import (
+    ModelReported,
+    ReplyEvent,
+    ReplyFinished,
+    TextDelta,
+    ThinkingDelta,
+    Usage,
+)
 from cllm.providers.http.aiohttp_transport import AiohttpTransport
 from cllm.providers.http.stdlib_transport import StdlibTransport
 from cllm.providers.http.transport import HttpTransport, Timeouts
@@ -157,9 +164,27 @@ class TestReplies:
     async def test_events_are_yielded_before_the_response_is_complete(self, server, make):
         gate = server.queue_held_reply("Hel", "lo")
         async with aclosing(make().ask(prompt())) as events:
+            assert isinstance(await anext(events), ModelReported)
             assert await anext(events) == TextDelta(text="Hel")
             gate.open()
             assert await anext(events) == TextDelta(text="lo")
+
+    async def test_the_model_that_the_provider_names_comes_before_the_reply(self, server, make):
+        chunk = b'data: {"model":"gpt-4o-2024-08-06","choices":[{"delta":{"content":"Hi"}}]}\n\n'
+        server.queue_steps(
+            Head(headers=STREAM, chunked=True), Send(chunk + b"data: [DONE]\n\n"), Silence()
+        )
+
+        events = await ask(make())
+
+        assert events[0] == ModelReported(model="gpt-4o-2024-08-06")
+        assert last(events).model == "gpt-4o-2024-08-06"
+
+    async def test_a_json_response_to_a_stream_request_names_its_model_first(self, server, make):
+        body = b'{"model":"m-1","choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]}'
+        server.queue_steps(Head(headers={"Content-Type": "application/json"}), Send(body))
+
+        assert (await ask(make()))[0] == ModelReported(model="m-1")
 
     async def test_data_after_the_end_is_not_read(self, server, make):
         body = b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\ndata: [DONE]\n\ndata: <html>\n\n'

@@ -28,7 +28,7 @@ from tests.fake_responses import (
 from cllm.core import errors
 from cllm.core.message import Image, Message, ToolResult, plain_message
 from cllm.core.prompt import Prompt
-from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, TextDelta, Usage
+from cllm.core.reply import ModelReported, Noticed, ReplyEvent, ReplyFinished, TextDelta, Usage
 from cllm.providers.http.aiohttp_transport import AiohttpTransport
 from cllm.providers.http.stdlib_transport import StdlibTransport
 from cllm.providers.http.transport import HttpTransport
@@ -474,9 +474,8 @@ class TestErrors:
         head, first = stream_steps(sent[:6])
         server.queue_steps(head, first, Hold(gate), Send(encode_events(sent[6:])))
         events = provider.ask(prompt())
-        async for event in events:
-            assert isinstance(event, TextDelta)
-            break
+        assert isinstance(await anext(events), ModelReported)
+        assert isinstance(await anext(events), TextDelta)
         await events.aclose()
 
         request: Request = server.requests[0]

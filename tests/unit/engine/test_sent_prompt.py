@@ -2,7 +2,13 @@
 
 from datetime import UTC, datetime
 
-from cllm.core.conversation import StandingSummary, StoredConversation, Turn, WindowRecord
+from cllm.core.conversation import (
+    StandingSummary,
+    StoredConversation,
+    SystemRecord,
+    Turn,
+    WindowRecord,
+)
 from cllm.core.message import plain_message
 from cllm.engine.sent_prompt import NOT_STORED, LeftOutView, view_prompt
 
@@ -55,6 +61,19 @@ def test_a_window_leaves_out_messages_with_reasons():
         LeftOutView(first=3, last=4, reason="failed"),
         LeftOutView(first=5, last=6, reason="window"),
     )
+    assert view.exact
+
+
+def test_whether_a_dynamic_conversation_sent_a_system_prompt_is_unknown():
+    turn = make_turn(1, window=WindowRecord(first_sequence=1, sent_messages=1))
+    record = SystemRecord(policy="dynamic")
+
+    view = view_prompt(make_conversation(turn, system_record=record), turn)
+
+    assert [(one.kind, one.is_stored, one.is_unknown) for one in view.sent] == [
+        ("system", False, True),
+        ("request", True, False),
+    ]
     assert view.exact
 
 

@@ -568,6 +568,15 @@ def test_an_empty_newest_message_after_other_empty_messages_is_left_out():
     assert [message.parts for message in repaired.messages] == [(Text(text="ok"),)]
 
 
+def test_an_empty_newest_message_after_an_interrupted_call_is_left_out():
+    history = make("user", (HELLO,)), make("assistant", (call("a"),)), make("user", ())
+
+    repaired = repair_for(STRICT, *history)
+
+    assert [message.role for message in repaired.messages] == ["user", "assistant", "tool"]
+    assert repaired.problems == ()
+
+
 @given(HISTORIES, st.sampled_from(ALL))
 def test_repairing_a_repaired_history_changes_nothing(history, profile):
     once = repair_for(profile, *history)

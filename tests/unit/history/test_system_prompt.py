@@ -203,14 +203,12 @@ class TestCaptured:
         ("value", "configured", "words"),
         [
             (captured(), GivenPrompt(text="Other."), "uses its own system prompt"),
-            (captured(), NOTHING, "uses its own system prompt"),
-            (captured(), GivenPrompt(text=" "), "uses its own system prompt"),
             (captured(None, "none"), CONFIGURED, "has no system prompt"),
             (captured(f"Be brief.\n\n{BLOCK}"), GivenPrompt(text="Other."), "uses its own"),
             (captured(BLOCK), CONFIGURED, "has no system prompt"),
             (conversation(stored="Be brief."), GivenPrompt(text="Other."), "uses its own"),
         ],
-        ids=["other", "none", "blank", "new one", "with context", "only context", "old file"],
+        ids=["other", "new one", "with context", "only context", "old file"],
     )
     def test_a_different_configured_prompt_is_reported_and_not_sent(self, value, configured, words):
         choice = choose(value, configured)
@@ -255,6 +253,13 @@ class TestCaptured:
     )
     def test_an_equal_prompt_is_not_reported(self, value, configured):
         assert choose(value, configured).notices == ()
+
+    @pytest.mark.parametrize("configured", [NOTHING, GivenPrompt(text=" ")], ids=["none", "blank"])
+    @pytest.mark.parametrize("source", ["Cllmfile.yml", "llm"], ids=["settings", "import"])
+    def test_without_a_configured_prompt_no_difference_is_reported(self, source, configured):
+        value = captured(source=source)
+
+        assert choose(value, configured) == SystemChoice(message=value.system)
 
     def test_a_context_error_block_is_no_difference(self):
         failed = "--- Context Error: date ---\nCommand exited with code 1\n--- End Context ---"

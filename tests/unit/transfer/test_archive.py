@@ -90,6 +90,14 @@ def test_a_damaged_archive_is_one_sentence(tmp_path: Path) -> None:
         open_archive(path)
 
 
+def test_an_archive_without_its_end_is_damaged(tmp_path: Path) -> None:
+    path = write_zip(tmp_path / "a.zip", {"a": b"x" * 1000})
+    path.write_bytes(path.read_bytes()[:40])
+
+    with pytest.raises(UsageError, match=r"not a readable ZIP archive \(it is damaged\)"):
+        open_archive(path)
+
+
 def test_a_damaged_entry_is_found_when_it_is_read(tmp_path: Path) -> None:
     path = write_zip(tmp_path / "a.zip", {"a": bytes(range(256)) * 50})
     data = bytearray(path.read_bytes())

@@ -56,8 +56,12 @@ def command(
     writer = ImportWriter(app.store, report, clock=now, dry_run=dry_run)
     try:
         run_coroutine(_import_all(app, sources, writer, source_format))
-    finally:
-        _print_report(report, as_json=as_json, dry_run=dry_run)
+    except BaseException:
+        # Nothing was read from a source that cannot be opened.
+        if as_json or report != ImportReport():
+            _print_report(report, as_json=as_json, dry_run=dry_run)
+        raise
+    _print_report(report, as_json=as_json, dry_run=dry_run)
     return EXIT_SOME_FAILED if any(skipped.damaged for skipped in report.skipped) else 0
 
 

@@ -14,7 +14,7 @@ from cllm.core.errors import SequenceNotFoundError, TurnNotFoundError, UsageErro
 from cllm.core.message import Document, Image, Message
 from cllm.history.system_prompt import NO_PROMPT, find_prompt_difference
 from cllm.settings.load import CommandLine
-from cllm.terminal import error_line, local_time, one_line
+from cllm.terminal import error_line, local_time, one_line, pluralize
 from cllm.wire.errors import MalformedError
 
 HELP = """Print a conversation, or the prompt of a turn.
@@ -37,6 +37,7 @@ KINDS = {
     "history": "message",
     "request": "new message",
 }
+UNKNOWN_PROMPT = "system prompt: not stored (that of each request is used and never saved)"
 REASONS = {
     "window": "before the start of the window",
     "summary": "replaced by the summary",
@@ -169,21 +170,24 @@ async def _print_prompt(app: App, ref: str, chosen: str, *, as_json: bool) -> No
     output.print_line(f"Model: {view.model or '-'}")
     counted = view.counted_tokens
     provider = "" if counted is None else f"; the provider counted {counted:,}"
-    output.print_line(
-        f"Sent: {len(view.sent)} messages, about {view.estimated_tokens:,} tokens{provider}"
-    )
+    count = pluralize(sum(not sent.is_unknown for sent in view.sent), "message")
+    output.print_line(f"Sent: {count}, about {view.estimated_tokens:,} tokens{provider}")
     for part in view.left_out:
         numbers = str(part.first) if part.first == part.last else f"{part.first} to {part.last}"
         output.print_line(f"Left out: {numbers} ({REASONS[part.reason]})")
     if not view.left_out:
         output.print_line("Left out: nothing")
     for sent in view.sent:
+        if sent.is_unknown:
+            output.print_line("")
+            output.print_styled(output.style(UNKNOWN_PROMPT, output.BOLD))
+            continue
         number = "" if sent.sequence_number is None else f" {sent.sequence_number}"
         other = "" if sent.conversation_id is None else f" of {sent.conversation_id}"
         differs = ", sent with other content" if sent.differs else ""
         tokens = "" if sent.tokens is None else f", about {sent.tokens:,} tokens"
         head = f"{KINDS[sent.kind]}{number}{other} [{sent.role}{tokens}{differs}]"
-        _show_message(head, content_text(sent.content))
+        _show_message(head, content_text(sent.content) if sent.is_stored else "not stored")
     if not view.exact:
         output.note(
             "Warning: the conversation has no complete record of this prompt, or has changed since."

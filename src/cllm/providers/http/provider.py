@@ -27,7 +27,14 @@ from cllm.core.errors import (
 )
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.prompt import Prompt
-from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, Usage, UsageReported
+from cllm.core.reply import (
+    ModelReported,
+    Noticed,
+    ReplyEvent,
+    ReplyFinished,
+    Usage,
+    UsageReported,
+)
 from cllm.core.secret import redact_secrets
 from cllm.providers.http.transport import HttpResponse, HttpTransport, Timeouts
 from cllm.wire.errors import ErrorDetails, FieldError, MalformedError, ReportedError
@@ -137,26 +144,43 @@ class StreamReader(StreamDecoder, Protocol):
     def feed(self, chunk: bytes) -> Iterable[ReplyEvent]: ...
 
 
+class ModelReporter:
+    """Puts `ModelReported` before the first events after the provider named the model."""
+
+    def __init__(self, get_model: Callable[[], str | None]) -> None:
+        self._get_model = get_model
+        self._is_reported = False
+
+    def add_to(self, events: Iterable[ReplyEvent]) -> Iterable[ReplyEvent]:
+        model = None if self._is_reported else self._get_model()
+        if not model:
+            return events
+        self._is_reported = True
+        return [ModelReported(model=model), *events]
+
+
 class SseReader:
-    """`get_usage` returns the usage that the stream has reported so far."""
+    """`get_model` and `get_usage` return what the stream has reported so far."""
 
     def __init__(
         self,
         decoder: StreamDecoder,
         decode: Callable[[SseEvent], Iterable[ReplyEvent]],
         *,
+        get_model: Callable[[], str | None],
         get_usage: Callable[[], Usage | None] = lambda: None,
     ) -> None:
         self._sse = SseDecoder()
         self._decoder = decoder
         self._decode = decode
+        self._reporter = ModelReporter(get_model)
         self._get_usage = get_usage
         self._usage: Usage | None = None
         self.done = False
 
     def feed(self, chunk: bytes) -> Iterator[ReplyEvent]:
         for event in self._sse.feed(chunk):
-            yield from self._decode(event)
+            yield from self._reporter.add_to(self._decode(event))
             usage = self._get_usage()
             if usage is not None and usage is not self._usage:
                 self._usage = usage
@@ -167,6 +191,14 @@ class SseReader:
 
     def finish(self) -> ReplyFinished | None:
         return self._decoder.finish()
+
+
+def report_model(events: list[ReplyEvent]) -> list[ReplyEvent]:
+    """Return the events of a whole reply as those of a stream: after the model, if it is known."""
+    finished = events[-1]
+    if not isinstance(finished, ReplyFinished) or not finished.model:
+        return events
+    return [ModelReported(model=finished.model), *events]
 
 
 class AnyRequest(Protocol):
@@ -314,7 +346,8 @@ class HttpProvider(RemoteProvider[ProviderRequest]):
             content_type = response.headers.get("Content-Type", "").lower()
             # A server can send a JSON body although the request is for a stream.
             if not prompt.stream or content_type.startswith("application/json"):
-                for event in self._decode_answer(await response.read(), request):
+                events = self._decode_answer(await response.read(), request)
+                for event in report_model(events) if prompt.stream else events:
                     yield event
                 return
             reader = self._stream_reader(request)

@@ -1,6 +1,7 @@
 """The known local models, the paths of model files, and the events of a download."""
 
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -364,6 +365,11 @@ def has_chat_template(path: Path) -> bool:
             return CHAT_TEMPLATE_KEY in file.read(MAX_METADATA_BYTES)
     except OSError:
         return True
+
+
+def is_runtime_installed() -> bool:
+    """Whether the extra `local`, which runs the models, is installed."""
+    return find_spec("xllamacpp") is not None
 
 
 def list_models(paths: CachePaths, *, with_known: bool = False) -> tuple[ListedModel, ...]:

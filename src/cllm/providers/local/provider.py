@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import importlib.util
 import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -25,6 +24,7 @@ from cllm.providers.local.models import (
     check_is_gguf,
     has_chat_template,
     ignore_event,
+    is_runtime_installed,
 )
 from cllm.providers.local.process import DEFAULT_CONTEXT, ModelProcessSettings
 from cllm.providers.local.slots import SlotFiles
@@ -135,7 +135,7 @@ class LocalProvider:
             return self._child
 
     async def _start(self) -> "LlamaServerClient":
-        if importlib.util.find_spec("xllamacpp") is None:
+        if not is_runtime_installed():
             raise MissingExtraError(feature="The local model", extra="local")
         await self._download_if_missing()
         check_is_gguf(self._model.path)

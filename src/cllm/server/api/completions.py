@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from cllm.core.errors import ErrorReport
 from cllm.core.ports import Clock, NewId
-from cllm.core.reply import ReplyEvent, ReplyFinished
+from cllm.core.reply import ModelReported, ReplyEvent, ReplyFinished
 from cllm.engine.request import TurnStarted
 from cllm.server.http.errors import encode_openai_error
 from cllm.server.http.limits import check_counts, read_body
@@ -52,6 +52,9 @@ class OpenAIResponseEncoder:
         """Do nothing: a chat completion starts with its first event."""
 
     def encode_event(self, event: ReplyEvent) -> bytes:
+        if type(event) is ModelReported:
+            self._model = event.model
+            return b""
         if self._encoder is None:
             options = self._parameters.get("stream_options")
             self._encoder = OpenAIStreamEncoder(

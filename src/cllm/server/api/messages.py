@@ -9,7 +9,7 @@ from cllm.core.errors import ErrorReport
 from cllm.core.notice import Notice
 from cllm.core.ports import NewId, Provider, TokenCount, TokenCounter
 from cllm.core.prompt import Prompt
-from cllm.core.reply import ReplyEvent, ReplyFinished, Usage, Verbatim
+from cllm.core.reply import ModelReported, ReplyEvent, ReplyFinished, Usage, Verbatim
 from cllm.engine.request import TurnStarted
 from cllm.server.http.errors import JSON, ApiError, ApiErrorCode, encode_anthropic_error
 from cllm.server.http.limits import check_counts, read_body
@@ -22,7 +22,8 @@ from cllm.server.turns.headers import (
     RequestHeaders,
     read_turn_headers,
 )
-from cllm.server.turns.prepare import prepare_turn, select_engine, select_model
+from cllm.server.turns.model_selection import select_model
+from cllm.server.turns.prepare import prepare_turn, select_engine
 from cllm.server.turns.task import encode_notices
 from cllm.window.tokens import estimate_text, estimate_tokens, weights_for
 from cllm.wire.anthropic.models import parse_betas
@@ -187,6 +188,9 @@ class AnthropicResponseEncoder:
             return b""
         if self._is_verbatim:
             return b"".join(self._ending) if isinstance(event, ReplyFinished) else b""
+        if type(event) is ModelReported:
+            self._model = event.model
+            return b""
         if self._encoder is None:
             self._encoder = AnthropicStreamEncoder(
                 message_id=self._id(), model=self._model, usage=self._estimate_usage()

@@ -9,11 +9,11 @@ import msgspec
 from starlette.responses import Response
 
 from cllm.core.errors import ModelNotFoundError
-from cllm.providers.local.models import list_models
+from cllm.providers.local.models import is_runtime_installed, list_models
 from cllm.providers.registry import LOCAL, is_model_file
 from cllm.server.api.views import json_response
 from cllm.server.state import ApiRequest, ServerState
-from cllm.server.turns.prepare import select_model
+from cllm.server.turns.model_selection import select_model
 from cllm.wire.errors import MalformedError
 
 
@@ -97,7 +97,12 @@ def _to_anthropic(view: ModelView) -> AnthropicModelView:
 
 def _view_models(state: ServerState) -> list[ModelView]:
     owners = dict(_iterate_models(state))
-    return [ModelView(id=name, owned_by=owner) for name, owner in owners.items()]
+    can_run_local = is_runtime_installed()
+    return [
+        ModelView(id=name, owned_by=owner)
+        for name, owner in owners.items()
+        if owner != LOCAL or can_run_local
+    ]
 
 
 def _iterate_models(state: ServerState) -> Iterator[tuple[str, str]]:

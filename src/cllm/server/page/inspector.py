@@ -208,7 +208,11 @@ def _view_left_out(runs: Sequence[LeftOutView]) -> Iterator[PromptRow]:
 
 def _view_sent(one: SentView, *, is_dynamic: bool, public_id: str) -> PromptRow:
     is_hidden = one.role == "system" and is_dynamic
-    text = TEXTS["not_stored"] if is_hidden or _is_missing(one) else _read_text(one.content)
+    if one.is_unknown:
+        text = TEXTS["system_not_stored"]
+    else:
+        is_stored = one.is_stored and not is_hidden
+        text = _read_text(one.content) if is_stored else TEXTS["not_stored"]
     anchor = one.sequence_number
     conversation = conversation_url(one.conversation_id or public_id)
     return PromptRow(
@@ -220,10 +224,6 @@ def _view_sent(one: SentView, *, is_dynamic: bool, public_id: str) -> PromptRow:
         url=None if anchor is None else f"{conversation}?at={anchor}#m-{anchor}",
         reason=TEXTS["differs"] if one.differs else None,
     )
-
-
-def _is_missing(one: SentView) -> bool:
-    return one.tokens is None or one.kind == "context"
 
 
 def _read_text(content: Any) -> str:

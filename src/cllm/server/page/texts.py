@@ -158,6 +158,7 @@ TEXTS = {
     "segment_request": "Newest",
     "segment_summary": "Summary",
     "segment_system": "System",
+    "system_not_stored": "Not stored: that of each request is used and never saved",
     "show_message": "Show the message",
     "tool_calls": "[tool calls]",
     "tree": "Branches and variants",

@@ -229,7 +229,8 @@ def _as_list(raw: Any) -> list[Any]:
 class AnthropicStreamDecoder:
     """Decodes one stream to reply events.
 
-    `message_stop` completes the reply and sets `done`. `reported_usage` is the count so far.
+    `message_stop` completes the reply and sets `done`. `reported_model` and `reported_usage` are
+    those of the events so far.
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
@@ -238,6 +239,7 @@ class AnthropicStreamDecoder:
         self._usage: Fields = {}
         self._blocks: dict[int, _Block] = {}
         self._surrogates = SurrogateJoiner()
+        self.reported_model: str | None = None
         self.reported_usage: Usage | None = None
         self.done = False
 
@@ -308,6 +310,8 @@ class AnthropicStreamDecoder:
         if self._fields:
             raise MalformedError("a second message_start")
         self._fields = message
+        model = message.get("model")
+        self.reported_model = model if isinstance(model, str) else None
         usage = message.get("usage")
         self._usage = usage if isinstance(usage, dict) else {}
         self.reported_usage = decode_usage(self._usage)

@@ -235,7 +235,7 @@ class OpenAIStreamDecoder:
     """Decodes one stream to reply events.
 
     The reply is complete after a finish reason or `[DONE]`. `done` is True after `[DONE]`.
-    `reported_usage` is the count so far.
+    `reported_model` and `reported_usage` are those of the chunks so far.
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
@@ -248,7 +248,7 @@ class OpenAIStreamDecoder:
         self._finish_reason: str | None = None
         self.done = False
         self._usage: Any = None
-        self._model: str | None = None
+        self.reported_model: str | None = None
         self._first = self._ending = self._last = b"{}"
         self._surrogates = SurrogateJoiner()
         self._extra = StreamedFields()
@@ -268,7 +268,7 @@ class OpenAIStreamDecoder:
             chunk = decode_any_chunk(data)
         if chunk.error is not None:
             raise ReportedError(error_details(chunk.error))
-        self._model = chunk.model or self._model
+        self.reported_model = chunk.model or self.reported_model
         self._usage = chunk.usage or self._usage
         self._last = data
         if not self._started:
@@ -375,7 +375,7 @@ class OpenAIStreamDecoder:
             message=message,
             stop_reason=stop_reason,
             usage=decode_usage(self._usage),
-            model=self._model,
+            model=self.reported_model,
             raw=self._extra.whole(
                 message=message.raw, finish_reason=self._finish_reason, usage=self._usage
             ),
@@ -383,7 +383,7 @@ class OpenAIStreamDecoder:
 
     def _head(self) -> dict[str, Any]:
         """Return the fields of the reply as a whole, from the first chunk and the last ones."""
-        head: dict[str, Any] = {"id": None, "created": None, "model": self._model}
+        head: dict[str, Any] = {"id": None, "created": None, "model": self.reported_model}
         try:
             first, *others = map(_fields_decoder.decode, (self._first, self._ending, self._last))
             for name in ("id", "created"):

@@ -17,6 +17,7 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.core.reply import (
+    ModelReported,
     Noticed,
     PartAdded,
     RefusalDelta,
@@ -220,6 +221,7 @@ class OpenAIStreamEncoder:
                 | RefusalDelta()
                 | Noticed()
                 | UsageReported()
+                | ModelReported()
                 | Verbatim()
             ):
                 return b""

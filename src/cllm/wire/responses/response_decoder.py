@@ -4,6 +4,7 @@ Unknown items are preserved.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -247,6 +248,10 @@ class _Event(msgspec.Struct):
 _events = msgspec.json.Decoder(_Event)
 
 
+class _Head(msgspec.Struct):
+    model: str | None = None
+
+
 class _OpenItem(msgspec.Struct):
     indexes: dict[int, int] = msgspec.field(default_factory=dict)
     has_output: bool = False
@@ -257,7 +262,8 @@ class _OpenItem(msgspec.Struct):
 class ResponsesStreamDecoder:
     """Decodes one stream to reply events.
 
-    The reply is complete after `response.completed` or `response.incomplete`.
+    The reply is complete after `response.completed` or `response.incomplete`. `reported_model` is
+    that of `response.created`.
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
@@ -268,10 +274,12 @@ class ResponsesStreamDecoder:
         self._surrogates = SurrogateJoiner()
         self._response: _Response | None = None
         self._raw = b""
+        self.reported_model: str | None = None
         self._readers: dict[str, Callable[[_Event], Iterable[ReplyEvent]]] = {
             "": self._event_without_type,
             "error": self._fail,
             "response.completed": self._finish,
+            "response.created": self._start,
             "response.failed": self._fail,
             "response.function_call_arguments.delta": self._arguments,
             "response.incomplete": self._finish,
@@ -320,6 +328,12 @@ class ResponsesStreamDecoder:
         return _finish_reply(
             self._response, output or items, _with_output(self._raw, output or items)
         )
+
+    def _start(self, event: _Event) -> Iterable[ReplyEvent]:
+        # Only the last event must have a valid response.
+        with suppress(msgspec.DecodeError):
+            self.reported_model = msgspec.json.decode(event.response, type=_Head).model
+        return ()
 
     def _item(self, event: _Event) -> _OpenItem:
         open_item = self._open.get(event.output_index)

@@ -21,6 +21,7 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.core.reply import (
+    ModelReported,
     Noticed,
     PartAdded,
     RefusalDelta,
@@ -63,6 +64,8 @@ from cllm.wire.responses.response_fields import (
 )
 
 NO_ARGUMENTS = "{}"
+# A tuple: a union in isinstance() would be built for every event.
+UNSENT_EVENTS = (Noticed, UsageReported, ModelReported, Verbatim)
 TEXT_FIELDS = frozenset({"annotations", "logprobs"})
 
 
@@ -174,7 +177,7 @@ class ResponsesStreamEncoder:
         item = self._current
         if item is not None and type(event) is TextDelta and event.index == self._text_index:
             return self._append_text(item, event.text)
-        if self._closed or isinstance(event, Noticed | UsageReported | Verbatim):
+        if self._closed or isinstance(event, UNSENT_EVENTS):
             return b""
         first = b""
         if not self.sequence:

@@ -1,5 +1,7 @@
 """GET /v1/models and GET /v1/models/{model}."""
 
+import sys
+
 import pytest
 from tests.server_app import open_server_app
 
@@ -20,6 +22,18 @@ async def test_configured_and_local_models_are_listed(tmp_path):
     assert {"mine/small", "local/smollm2-135m"} <= set(names)
     assert len(set(names)) == len(names)
     assert model == {"id": "mine/small", "object": "model", "created": 0, "owned_by": "mine"}
+
+
+async def test_local_models_are_not_listed_without_the_extra_that_runs_them(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    settings = SETTINGS.replace("openai/gpt-test", "local/smollm2-135m")
+    aliases = "aliases: {fast: local/smollm2-135m, small: mine/small}\n"
+    async with open_server_app(tmp_path, settings + aliases) as server:
+        models = await server.get("/v1/models")
+        missing = await server("GET", "/v1/models/local/smollm2-135m")
+
+    assert [one["id"] for one in models["data"]] == ["small", "mine/small"]
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
 
 
 async def test_the_error_for_an_unknown_model_lists_the_known_ones(tmp_path):

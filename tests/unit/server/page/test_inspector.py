@@ -139,6 +139,11 @@ class TestRows:
 
         assert SECRET not in str(row)
 
+    def test_the_system_prompt_of_a_dynamic_conversation_is_not_claimed_to_be_sent(self):
+        [row] = list_rows(make_prompt(sent("system", None), system_policy="dynamic"), "c")
+
+        assert row.content == "Not stored: that of each request is used and never saved"
+
     def test_other_content_of_the_client_is_a_reason(self):
         content = {"a": 1}
         [row] = list_rows(make_prompt(sent("history", content=content, differs=True)), "c")
@@ -185,7 +190,7 @@ class TestColumn:
 
         assert f'data-turn="{turn.id}"' in html
         assert re.findall(r'class="preview" dir="auto">([^<]*)<', html) == [
-            "Sent per request, not stored",
+            "Not stored: that of each request is used and never saved",
             "One",
             "1",
             "Two",
