@@ -180,6 +180,18 @@ class TestReplies:
         assert events[0] == ModelReported(model="gpt-4o-2024-08-06")
         assert last(events).model == "gpt-4o-2024-08-06"
 
+    async def test_a_long_name_of_a_model_is_not_repeated_in_every_event(self, server, make):
+        name = b"m" * 10_000
+        chunk = b'data: {"model":"' + name + b'","choices":[{"delta":{"content":"Hi"}}]}\n\n'
+        server.queue_steps(
+            Head(headers=STREAM, chunked=True), Send(chunk + b"data: [DONE]\n\n"), Silence()
+        )
+
+        events = await ask(make())
+
+        assert not any(isinstance(event, ModelReported) for event in events)
+        assert last(events).message.text == "Hi"
+
     async def test_a_json_response_to_a_stream_request_names_its_model_first(self, server, make):
         body = b'{"model":"m-1","choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]}'
         server.queue_steps(Head(headers={"Content-Type": "application/json"}), Send(body))

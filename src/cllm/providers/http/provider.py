@@ -72,6 +72,8 @@ JSON_POSITION = re.compile(r" \(byte (\d+)\)$")
 REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-amzn-requestid")
 MAX_MESSAGE_LENGTH = 300
 MAX_ID_LENGTH = 100
+MAX_MODEL_LENGTH = 256
+"""Of a reported name: every event of the client's stream repeats it."""
 
 
 def classify_status(status: int) -> ErrorAdvice:
@@ -156,7 +158,7 @@ class ModelReporter:
         if not model:
             return events
         self._is_reported = True
-        return [ModelReported(model=model), *events]
+        return _add_model(model, events)
 
 
 class SseReader:
@@ -198,7 +200,11 @@ def report_model(events: list[ReplyEvent]) -> list[ReplyEvent]:
     finished = events[-1]
     if not isinstance(finished, ReplyFinished) or not finished.model:
         return events
-    return [ModelReported(model=finished.model), *events]
+    return _add_model(finished.model, events)
+
+
+def _add_model(model: str, events: Iterable[ReplyEvent]) -> list[ReplyEvent]:
+    return [*([ModelReported(model=model)] if len(model) <= MAX_MODEL_LENGTH else []), *events]
 
 
 class AnyRequest(Protocol):
