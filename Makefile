@@ -17,7 +17,9 @@ OLD ?= HEAD
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0)) * 3 // 2 + 1)')
 # Without bytecode files every worker and every command of the tests would compile all modules.
 unexport PYTHONDONTWRITEBYTECODE
-COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11
+# With extras: if a package requires `name[extra]` and the lock file pins only `name`, pip selects the
+# newest version and then refuses it.
+COMPILE := uv pip compile --quiet --universal --no-strip-extras --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11
 
 .PHONY: demo test tests coverage surface screenshots docs docs-links docs-run check format lint types contracts torture clients differential bench bench-quick bench-quick-update bench-report bench-startup bench-cli bench-growth bench-store bench-wire bench-window bench-server bench-streams bench-page bench-local bench-window-local bench-path bench-programs package sbom live lock clean
 
