@@ -17,9 +17,7 @@ OLD ?= HEAD
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0)) * 3 // 2 + 1)')
 # Without bytecode files every worker and every command of the tests would compile all modules.
 unexport PYTHONDONTWRITEBYTECODE
-# With extras: if a package requires `name[extra]` and the lock file pins only `name`, pip selects the
-# newest version and then refuses it.
-COMPILE := uv pip compile --quiet --universal --no-strip-extras --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11
+COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11
 
 .PHONY: demo test tests coverage surface screenshots docs docs-links docs-run check format lint types contracts torture clients differential bench bench-quick bench-quick-update bench-report bench-startup bench-cli bench-growth bench-store bench-wire bench-window bench-server bench-streams bench-page bench-local bench-window-local bench-path bench-programs package sbom live lock clean
 
@@ -28,7 +26,7 @@ demo: $(DEMO)/ready
 
 $(DEMO)/ready: pyproject.toml requirements/local.txt $(shell find src -name '*.py')
 	$(PYTHON) -m venv $(DEMO)
-	$(DEMO)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/local.txt
+	$(DEMO)/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/local.txt
 	$(DEMO)/bin/pip install --quiet --disable-pip-version-check '.[local]'
 	@touch $@
 
@@ -46,7 +44,7 @@ coverage: $(DEV)/ready
 
 $(DEV)/ready: pyproject.toml requirements/dev.txt
 	$(PYTHON) -m venv $(DEV)
-	$(DEV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(DEV)/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/dev.txt
 	$(DEV)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -114,12 +112,12 @@ $(AGENTS)/ready: tests/clients/package.json
 
 $(CLIENTS)/ready: requirements/clients.txt
 	$(PYTHON) -m venv $(CLIENTS)
-	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/clients.txt
+	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/clients.txt
 	@touch $@
 
 $(SDKS)/ready: requirements/sdks.txt
 	$(PYTHON) -m venv $(SDKS)
-	$(SDKS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/sdks.txt
+	$(SDKS)/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/sdks.txt
 	@touch $@
 
 # Measures everything in up to 40 minutes: results in bench/results, report in docs/benchmarks.md.
@@ -186,12 +184,12 @@ $(PORTKEY):
 
 $(PEERS)/ready: requirements/bench.txt
 	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/bench.txt
 	@touch $@
 
 $(LLM)/ready: requirements/bench-llm.txt
 	$(PYTHON) -m venv $(LLM)
-	$(LLM)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench-llm.txt
+	$(LLM)/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/bench-llm.txt
 	@touch $@
 
 # Builds the wheel and the sdist in dist/ and tests the wheel in new environments.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[\w,.-]+\])?==(\S+?)(?: ; ([^\\]+?))?(?: \\)?$")
+REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)==(\S+?)(?: ; ([^\\]+?))?(?: \\)?$")
 HASH = re.compile(r"^\s+--hash=sha256:([0-9a-f]{64})")
 
 

@@ -11,7 +11,7 @@ import cllm
 
 ROOT = Path(__file__).parents[2]
 LOCK = """\
-aiohttp[speedups]==3.14.5 \\
+aiohttp==3.14.5 \\
     --hash=sha256:{first} \\
     --hash=sha256:{second}
 jeepney==0.9.0 ; sys_platform == 'linux' \\
