@@ -1,6 +1,6 @@
 """Retry with backoff, and fallback models, after an error before any part of the reply."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import aclosing
 from http import HTTPStatus
 
@@ -27,7 +27,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 TRANSIENT_STATUSES = (408, 409)
 # A tuple: a union in isinstance() would be built for every event.
-REPORTS = (UsageReported, ModelReported)
+PREFACE = (Noticed, ModelReported)
 
 
 class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,33 +55,62 @@ def is_transient(error: ProviderError) -> bool:
     return error.can_retry or error.status in TRANSIENT_STATUSES
 
 
+class _Preface:
+    """The notices and the model of one attempt.
+
+    The model is reported with the reply: an attempt that names it and fails does not reply.
+    """
+
+    def __init__(self, yielded: set[Notice]) -> None:
+        self._yielded = yielded
+        self._notices = NoticeCollector()
+        self._model: ModelReported | None = None
+
+    def add(self, event: Noticed | ModelReported) -> Iterator[Noticed | ModelReported]:
+        """Yield a notice that no attempt has yielded."""
+        if isinstance(event, ModelReported):
+            self._model = event
+        elif self._notices.append(event.notice):
+            yield from self._select_new([event.notice])
+
+    def finish(self) -> Iterator[Noticed | ModelReported]:
+        """Yield the notice that counts left-out notices, and the model."""
+        yield from self._select_new(self._notices.left_out)
+        if self._model is not None:
+            yield self._model
+            self._model = None
+
+    def _select_new(self, notices: Iterable[Notice]) -> Iterator[Noticed]:
+        for notice in notices:
+            if notice not in self._yielded:
+                self._yielded.add(notice)
+                yield Noticed(notice=notice)
+
+
 async def call_with_retry(
     call: CallProvider, *, rules: RetryRules, sleep: Sleep, jitter: Callable[[], float]
 ) -> AsyncGenerator[ReplyEvent, None]:
     """Yield the events of the first attempt that replies; no retry after its first event.
 
-    A notice of several attempts is yielded once. The notice that counts left-out notices comes
-    before the first other event.
+    A notice of several attempts is yielded once.
     """
     attempt = 0
     yielded: set[Notice] = set()
     while True:
         is_answering = False
-        notices = NoticeCollector()
+        preface = _Preface(yielded)
         try:
             async with aclosing(call()) as events:
                 async for event in events:
-                    if isinstance(event, Noticed):
-                        if notices.append(event.notice) and event.notice not in yielded:
-                            yielded.add(event.notice)
-                            yield event
+                    if isinstance(event, PREFACE):
+                        for first in preface.add(event):
+                            yield first
                         continue
-                    is_part = not isinstance(event, REPORTS)
+                    is_part = not isinstance(event, UsageReported)
                     if isinstance(event, ReplyFinished) or (is_part and not is_answering):
                         is_answering = True
-                        for notice in set(notices.left_out) - yielded:
-                            yielded.add(notice)
-                            yield Noticed(notice=notice)
+                        for first in preface.finish():
+                            yield first
                     yield event
         except ProviderError as error:
             attempt += 1

@@ -9,7 +9,14 @@ from cllm.core import errors
 from cllm.core.message import plain_message
 from cllm.core.notice import LEFT_OUT, MAX_NOTICES, Notice
 from cllm.core.prompt import Prompt
-from cllm.core.reply import Noticed, ReplyEvent, TextDelta
+from cllm.core.reply import (
+    ModelReported,
+    Noticed,
+    ReplyEvent,
+    TextDelta,
+    Usage,
+    UsageReported,
+)
 from cllm.engine.retry import RetryRules, call_with_retry, fallback_notice, is_transient
 
 PROMPT = Prompt(model="m", messages=(plain_message("user", "Hello"),))
@@ -98,6 +105,14 @@ async def test_the_events_are_from_the_successful_attempt(sleeper):
 
     assert await ask(provider, sleeper) == text_reply_events("Hi there")
     assert sleeper.slept == [0.5, 7.0]
+
+
+async def test_the_model_of_an_attempt_without_a_reply_is_not_reported(sleeper):
+    first, second = ModelReported(model="first"), ModelReported(model="second")
+    usage = UsageReported(usage=Usage(input=1))
+    provider = ScriptedProvider([[first, usage, upstream()], [second, TextDelta(text="Hi")]])
+
+    assert await ask(provider, sleeper) == [usage, second, TextDelta(text="Hi")]
 
 
 async def test_there_is_no_retry_after_the_first_event(sleeper):
