@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import warnings
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from importlib import import_module
 from typing import Any, TypeVar
@@ -29,7 +29,7 @@ from cllm.core.extras import require_extra
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent
 from cllm.providers.history import repair_for
-from cllm.providers.http.provider import ModelReporter, RemoteProvider, check_key
+from cllm.providers.http.provider import ModelReporter, RemoteProvider, check_key, report_model
 from cllm.providers.http.transport import (
     Timeouts,
     connection_closed_error,
@@ -59,8 +59,8 @@ SETTINGS = {
 }
 # Services that refuse `reasoning_content`, although LiteLLM sends it to them.
 UNTRANSLATED = ("cerebras", "groq")
-# Modules whose package has another name: others are installed by their own.
-PACKAGES = {"google": "'litellm[google]'", "botocore": "boto3"}
+# The packages of modules that LiteLLM imports for some services and that have another name.
+PACKAGES = {"azure": "azure-identity", "botocore": "boto3", "google": "litellm[google]"}
 LOGGERS = ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router")
 # LiteLLM adds it to the messages of unexpected errors.
 TRACEBACK = "Traceback (most recent call last)"
@@ -143,7 +143,8 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
         response = await self._await_call(self._timeouts.first_byte, call, library, model)
         try:
             if not hasattr(response, "__aiter__"):
-                for event in litellm.decode_answer(_to_json(response)):
+                reply = litellm.decode_answer(_to_json(response))
+                for event in report_model(reply) if prompt.stream else reply:
                     yield event
                 return
             decoder, limit = litellm.LitellmStreamDecoder(), self._timeouts.first_byte
@@ -253,20 +254,19 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
                 case json.JSONDecodeError():
                     return self._bad_reply_error(str(cause))
                 case ImportError():
-                    return self._missing_package_error(cause)
+                    return self._missing_package_error(cause, causes)
         return self._status_error(causes[1] if in_stream else error, library, None)
 
-    def _missing_package_error(self, error: ImportError) -> MissingPackageError:
-        """Name the module that LiteLLM cannot import, or quote its advice."""
-        if error.name is None:
-            text = self._clean(str(error)).rstrip(".")
-            return MissingPackageError(
-                f"Provider '{self.name}' lacks a Python package on this machine: {text}."
-            )
-        module = error.name.partition(".")[0]
+    def _missing_package_error(
+        self, error: ImportError, causes: Sequence[BaseException]
+    ) -> MissingPackageError:
+        """Quote LiteLLM's error for the service, which can have other advice than a package."""
+        text = self._clean(str(causes[1] if len(causes) > 1 else error)).rstrip(".")
+        package = PACKAGES.get((error.name or "").partition(".")[0])
+        advice = "" if package is None else f"; install {package} in the environment of cllm"
         return MissingPackageError(
-            f"Provider '{self.name}' needs the Python module '{module}' for this model, which is "
-            f"not installed on this machine; run: pip install {PACKAGES.get(module, module)}"
+            f"Provider '{self.name}' lacks a Python package for this model on this machine: "
+            f"{text}{advice}."
         )
 
     def _unreachable_error(self) -> UnreachableError:

@@ -465,7 +465,7 @@ class TestMissingPackages:
     @pytest.mark.parametrize(
         ("model", "advice"),
         [
-            ("vertex_ai/gemini-2.5-flash", "run: pip install 'litellm[google]'"),
+            ("vertex_ai/gemini-2.5-flash", "install litellm[google] in the environment of cllm"),
             ("vertex_ai/claude-3-5-sonnet", "pip install google-cloud-aiplatform"),
         ],
     )

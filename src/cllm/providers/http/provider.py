@@ -72,7 +72,7 @@ JSON_POSITION = re.compile(r" \(byte (\d+)\)$")
 REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-amzn-requestid")
 MAX_MESSAGE_LENGTH = 300
 MAX_ID_LENGTH = 100
-MAX_MODEL_LENGTH = 256
+MAX_REPORTED_MODEL_LENGTH = 256
 """Of a reported name: every event of the client's stream repeats it."""
 
 
@@ -204,7 +204,9 @@ def report_model(events: list[ReplyEvent]) -> list[ReplyEvent]:
 
 
 def _add_model(model: str, events: Iterable[ReplyEvent]) -> list[ReplyEvent]:
-    return [*([ModelReported(model=model)] if len(model) <= MAX_MODEL_LENGTH else []), *events]
+    if len(model) > MAX_REPORTED_MODEL_LENGTH:
+        return list(events)
+    return [ModelReported(model=model), *events]
 
 
 class AnyRequest(Protocol):
