@@ -197,6 +197,7 @@ class FeedSnapshot:
         self._versions: list[str | None] = []
         self._whole_poll_at = 0.0
         self._count_at = 0.0
+        self._needs_count = False
         self.newest = OLDEST
 
     def running(self) -> list[_Entry]:
@@ -207,17 +208,18 @@ class FeedSnapshot:
         versions = [await _read_version(ref) for ref in self._refs]
         now = self._clock()
         is_whole = self._counts is None or now >= self._whole_poll_at
-        is_unchanged = None not in versions and versions == self._versions
-        if is_unchanged and not is_whole:
-            return []
         with_counts = is_whole or now >= self._count_at
+        is_unchanged = None not in versions and versions == self._versions
+        if is_unchanged and not is_whole and not (self._needs_count and with_counts):
+            return []
         if self._counts is None:
             await self._load()
             events = []
         else:
             events = await self._compare(self._counts, is_whole=is_whole, with_counts=with_counts)
-        # Without the counts, the next poll continues even if nothing else changes.
-        self._versions = versions if with_counts else []
+        self._versions = versions
+        # A poll after the pause counts even if nothing else changes.
+        self._needs_count = not with_counts
         if is_whole:
             self._whole_poll_at = now + WHOLE_POLL_SECONDS
         return events
@@ -243,7 +245,7 @@ class FeedSnapshot:
         expected = msgspec.structs.replace(previous, total=previous.total + created)
         current = await self._count() if with_counts else expected
         finds_archived = is_whole or current.archived != expected.archived
-        finds_deleted = current.total < expected.total
+        finds_deleted = is_whole or current.total < expected.total
         listed = await self._list_all() if finds_archived or finds_deleted else {}
         if finds_archived:
             # These keep their time.
@@ -260,7 +262,10 @@ class FeedSnapshot:
         newest = max([self.newest, *(event.updated_at for event in events)])
         if finds_deleted:
             missing = [known.pop(public_id) for public_id in list(known) if public_id not in listed]
-            events += await self._find_deleted(missing)
+            deleted, unreadable = await self._find_deleted(missing)
+            known |= {entry.summary.id: entry for entry in unreadable}
+            idle = (msgspec.structs.replace(entry, is_running=False) for entry in deleted)
+            events += [entry.event("deleted") for entry in idle]
         self._entries = _select_newest(known)
         self._counts, self.newest = current, newest
         return events
@@ -273,16 +278,27 @@ class FeedSnapshot:
         }
         was_running = {entry.summary.id for entry in self.running()}
         for public_id in (running ^ was_running) - entries.keys():
-            summary = await self._find(public_id)
-            if summary is not None and not summary.is_side:
-                entries[public_id] = _Entry(summary, public_id in running)
+            # One that cannot be read must not stop the events of the others.
+            with suppress(StoreError):
+                summary = await self._find(public_id)
+                if summary is not None and not summary.is_side:
+                    entries[public_id] = _Entry(summary, public_id in running)
         return entries
 
-    async def _find_deleted(self, missing: Sequence[_Entry]) -> list[FeedEvent]:
-        """Return the events; a conversation that is not among the newest any more still exists."""
-        deleted = [entry for entry in missing if await self._find(entry.summary.id) is None]
-        idle = (msgspec.structs.replace(entry, is_running=False) for entry in deleted)
-        return [entry.event("deleted") for entry in idle]
+    async def _find_deleted(self, missing: Sequence[_Entry]) -> tuple[list[_Entry], list[_Entry]]:
+        """Return the deleted conversations, and those that cannot be read, such as a damaged file.
+
+        A conversation that is not among the newest any more still exists.
+        """
+        deleted: list[_Entry] = []
+        unreadable: list[_Entry] = []
+        for entry in missing:
+            try:
+                if await self._find(entry.summary.id) is None:
+                    deleted.append(entry)
+            except StoreError:
+                unreadable.append(entry)
+        return deleted, unreadable
 
     async def read_since(self, since: datetime) -> AsyncIterator[_Entry]:
         """Yield the conversations that changed at or after a time, newest first in each store."""

@@ -11,13 +11,14 @@ import msgspec
 import pytest
 from tests.server_app import KEYS, SETTINGS_WITH_KEYS, ServerApp, open_server_app
 
-from cllm.core.conversation import LOCAL_OWNER
+from cllm.core.conversation import LOCAL_OWNER, StoredConversation
 from cllm.core.errors import StoreError
 from cllm.core.message import plain_message
 from cllm.core.ports import Changes, ConversationCounts, NewConversation, TurnStart
 from cllm.server.api import conversation_feed
 from cllm.server.api.conversation_feed import ConversationFeed, FeedSnapshot
 from cllm.server.api.conversation_ref import StoreRef
+from cllm.stores.json.store import JsonFileStore
 from cllm.stores.memory import MemoryStore
 
 FEED = "/v1/conversations/events"
@@ -225,14 +226,57 @@ async def test_a_poll_that_fails_loses_no_event(monkeypatch):
     async def fail(*_: object, **__: object) -> None:
         raise StoreError("gone")
 
-    for method in ("count_all", "summary"):
-        with monkeypatch.context() as patch:
-            patch.setattr(store, method, fail)
-            with pytest.raises(StoreError):
-                await snapshot.poll()
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "count_all", fail)
+        with pytest.raises(StoreError):
+            await snapshot.poll()
     events = {(one.type, one.id) for one in await snapshot.poll()}
 
     assert events == {("created", "created"), ("archived", "archived"), ("deleted", "deleted")}
+
+
+async def test_a_conversation_that_cannot_be_read_does_not_stop_the_events_of_others(tmp_path):
+    seconds = Seconds()
+    store = JsonFileStore(tmp_path, clock=lambda: datetime.now(UTC))
+    for name in ("damaged", "deleted"):
+        await store.create(NewConversation(id=name))
+    snapshot = FeedSnapshot((StoreRef(store=store, owner=LOCAL_OWNER),), clock=seconds)
+    await snapshot.poll()
+    (tmp_path / "damaged.json").write_text("{", encoding="utf-8")
+    await store.create(NewConversation(id="created"))
+    seconds.advance()
+    created = [(one.type, one.id) for one in await snapshot.poll()]
+    await store.delete("deleted")
+    deleted = []
+    for _ in range(2):
+        seconds.advance(300)
+        deleted += [(one.type, one.id) for one in await snapshot.poll()]
+    (tmp_path / "damaged.json").unlink()
+    seconds.advance(300)
+    removed = [(one.type, one.id) for one in await snapshot.poll()]
+
+    assert created == [("created", "created")]
+    assert deleted == [("deleted", "deleted")]
+    assert removed == [("deleted", "damaged")]
+
+
+async def test_a_deletion_behind_a_hidden_addition_is_found_within_five_minutes():
+    seconds = Seconds()
+    store = CountedStore(seconds)
+    for name in ("old", "new"):
+        await store.create(NewConversation(id=name))
+    snapshot = FeedSnapshot((StoreRef(store=store, owner=LOCAL_OWNER),), clock=seconds)
+    await snapshot.poll()
+    past = datetime(2020, 1, 1, tzinfo=UTC)
+    imported = StoredConversation(id="imported", created_at=past, updated_at=past)
+    await store.add(imported, preserve_times=True)
+    await store.delete("old")
+    events = []
+    for _ in range(300):
+        seconds.advance()
+        events += [(one.type, one.id) for one in await snapshot.poll()]
+
+    assert ("deleted", "old") in events
 
 
 async def test_a_turn_is_visible_from_its_start_to_its_end(server):
