@@ -170,7 +170,7 @@ async def _search(request: ApiRequest, selection: Selection) -> Rows:
     return Rows(
         days=(Day(label="", rows=rows),) if rows else (),
         next_url=selection.url(offset=end) if end < hits.total else None,
-        status=_count_results(len(titles), hits) if rows else "",
+        status=_count_results(len(titles), hits) if rows else _describe_nothing(hits),
         notices=hits.notices,
     )
 
@@ -199,8 +199,12 @@ def _count_results(titles: int, hits: Hits) -> str:
     return ", ".join(counts)
 
 
+def _describe_nothing(hits: Hits) -> str:
+    return TEXTS["search_incomplete"] if hits.more else ""
+
+
 def _count_messages(hits: Hits) -> str:
-    if hits.total == 1:
+    if hits.total == 1 and not hits.more:
         return TEXTS["search_count_one"]
     return TEXTS["search_count"].format(count=f"{hits.total}{'+' if hits.more else ''}")
 

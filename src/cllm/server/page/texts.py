@@ -50,6 +50,7 @@ TEXTS = {
     "period": "Time",
     "search_count": "{count} messages",
     "search_count_one": "1 message",
+    "search_incomplete": "Only the newest matches were read; add a word, or remove a filter.",
     "search_hint": "Search messages and titles…",
     "search_label": "Search messages and titles",
     "search_submit": "Search",

@@ -27,7 +27,7 @@ from cllm.stores.postgres.reader import decode_summaries
 from cllm.stores.postgres.statements import MAX_BIGINT, columns
 from cllm.stores.search import MAX_RANKED, SearchMatch, SearchTerm, build_ranked_hits, parse_query
 from cllm.stores.sql.paths import decode_matches, search_digests
-from cllm.stores.sql.rows import MAX_FILTERED, SUMMARY_COLUMNS, can_hide_matches, decode_sum
+from cllm.stores.sql.rows import MAX_FILTERED, SUMMARY_COLUMNS, decode_sum
 from cllm.stores.sql.validation import check_text
 from cllm.stores.usage import UNKNOWN_MODEL
 
@@ -187,8 +187,9 @@ class PostgresLists(PostgresBase):
             for row in rows
         ]
         hits = build_ranked_hits(matches, words, limit=limit, offset=offset)
-        if not can_hide_matches(hits, archive_filter, model, since, origin):
+        if hits.more:
             return hits
+        # The filters can have excluded the newest MAX_FILTERED matches.
         statement = sql.HAS_MORE_MATCHES.format(block_bits=sql.BLOCK_BITS)
         older = await pool.fetch(statement, (owner, terms, MAX_FILTERED, last), idempotent=True)
         return msgspec.structs.replace(hits, more=bool(older))

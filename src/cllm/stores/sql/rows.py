@@ -34,9 +34,7 @@ from cllm.core.errors import (
 from cllm.core.message import Dialect, Message, Role
 from cllm.core.notice import Notice
 from cllm.core.ports import (
-    ArchiveFilter,
     CallRecord,
-    Hits,
     ImportedFields,
     KeptResponse,
     RequestKey,
@@ -451,15 +449,6 @@ def overview_sums(unpriced: str) -> str:
     """Return the SQL of the sums of an overview; `unpriced` counts turns without a price."""
     columns = (f"COALESCE(t.{column}, 0)" for column in TOTAL_COLUMNS)
     return f"COALESCE(sum({' + '.join(columns)}), 0), sum(t.cost), COALESCE({unpriced}, 0)"
-
-
-def can_hide_matches(hits: Hits, archive_filter: ArchiveFilter, *filters: object) -> bool:
-    """Whether filters can have excluded the newest MAX_FILTERED matches, so that others are hidden.
-
-    Archived conversations are seldom the newest: without another filter, only if nothing is found.
-    """
-    is_filtered = archive_filter == "archived" or any(one is not None for one in filters)
-    return not hits.more and (is_filtered or not hits.total)
 
 
 @row_decoder

@@ -38,7 +38,6 @@ from cllm.stores.sql.rows import (
     SUMMARY_COLUMNS,
     Row,
     UnreadableRowError,
-    can_hide_matches,
     decode_number,
     decode_role,
     decode_sum,
@@ -212,7 +211,8 @@ class SqliteLists(SqliteBase):
                 # Removed one by one, so that long texts are in memory once.
                 _decode_match(rows.pop(), matches, notices)
             hits = build_ranked_hits(matches, words, limit=limit, offset=offset)
-            if can_hide_matches(hits, archive_filter, model, since, origin):
+            if not hits.more:
+                # The filters can have excluded the newest MAX_FILTERED matches.
                 older = fetch_rows(db, sql.HAS_MORE_MATCHES, (match,))
                 hits = msgspec.structs.replace(hits, more=bool(older))
             return msgspec.structs.replace(hits, notices=tuple(dict.fromkeys(notices)))

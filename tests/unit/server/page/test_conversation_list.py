@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from cllm.core.ports import Changes, NewConversation
+from cllm.core.ports import Changes, Hits, NewConversation
 from cllm.core.reply import Usage
-from cllm.server.page.conversation_list import PAGE_SIZE
+from cllm.server.page.conversation_list import PAGE_SIZE, _count_messages, _describe_nothing
 
 LINK = re.compile(r'class="row[^"]*" href="([^"]+)"')
 NEXT = re.compile(r'class="next" rel="next" href="([^"]+)"')
@@ -53,6 +53,13 @@ async def test_a_search_links_to_messages_and_highlights_the_words(server):
 
     assert LINK.findall(rows) == [f"/c/{conversation}?at=1#m-1"]
     assert "One &lt;i&gt;<b>needle</b>&lt;/i&gt; here" in rows
+
+
+def test_a_count_says_that_older_messages_may_match():
+    assert _count_messages(Hits(items=(), total=1)) == "1 message"
+    assert _count_messages(Hits(items=(), total=1, more=True)) == "1+ messages"
+    assert _describe_nothing(Hits(items=(), total=0)) == ""
+    assert "remove a filter" in _describe_nothing(Hits(items=(), total=0, more=True))
 
 
 async def test_the_first_match_is_near_the_start_of_its_row(server):

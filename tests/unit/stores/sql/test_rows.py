@@ -18,7 +18,6 @@ from cllm.core.conversation import (
 )
 from cllm.core.message import Message
 from cllm.core.notice import Notice
-from cllm.core.ports import Hits
 from cllm.core.reply import Usage
 from cllm.stores.postgres.reader import POSTGRES_CODEC
 from cllm.stores.sql.rows import (
@@ -27,7 +26,6 @@ from cllm.stores.sql.rows import (
     TURN_COLUMNS,
     USAGE_COLUMNS,
     RowCodec,
-    can_hide_matches,
     decode_unchecked_message,
     encode_message,
     to_utc,
@@ -148,20 +146,3 @@ def test_a_message_is_unchanged_by_encoding(text):
     raw = msgspec.json.encode({"role": "user", "content": text, "n": math.pi})
     message = Message(role="user", raw=raw, dialect="anthropic")
     assert decode_unchecked_message(*encode_message(message)) == message
-
-
-@pytest.mark.parametrize(
-    ("total", "more", "archive_filter", "model", "expected"),
-    [
-        (1, False, "active", None, False),
-        (0, False, "active", None, True),
-        (1, False, "archived", None, True),
-        (1, False, "active", "gpt", True),
-        (1000, True, "active", "gpt", False),
-    ],
-)
-def test_filters_can_hide_matches_unless_enough_are_found(
-    total, more, archive_filter, model, expected
-):
-    hits = Hits(items=(), total=total, more=more)
-    assert can_hide_matches(hits, archive_filter, model, None) is expected
