@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, unquote_plus, urlsplit
+from urllib.parse import unquote_plus, urlsplit
 
 from cllm.core.errors import SettingsError, StoreUnavailableError
 from cllm.core.extras import require_extra
@@ -146,14 +146,21 @@ def _redact_parameter(parameter: re.Match[str]) -> str:
 
 
 def list_passwords(url: str) -> list[str]:
-    """Return the passwords in a store URL, those in the query too; none of an invalid URL."""
+    """Return the passwords in a store URL, those in the query too; none of an invalid URL.
+
+    An escaped one is returned in both forms, because a message can have either.
+    """
     try:
-        parts = urlsplit(url)
+        address = urlsplit(url).password
     except ValueError:
         return []
-    query = parse_qsl(parts.query)
-    found = [value for name, value in query if name.lower() in SECRET_PARAMETERS]
-    return [*([parts.password] if parts.password else []), *found]
+    query = [
+        found[0].removeprefix(found[1])
+        for found in _PARAMETER.finditer(url)
+        if unquote_plus(found[2]).lower() in SECRET_PARAMETERS
+    ]
+    passwords = [password for password in (address, *query) if password]
+    return list(dict.fromkeys([*passwords, *map(unquote_plus, passwords)]))
 
 
 def store_location(url: str) -> str:

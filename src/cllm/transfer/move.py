@@ -15,6 +15,8 @@ from cllm.transfer.report import ImportReport
 from cllm.transfer.store_reader import list_stores, list_summaries, load_all
 from cllm.transfer.writer import ImportWriter, is_same_content
 
+SAME_STORE = "The conversations are in this store already; name another one with --to."
+
 
 class MoveResult(msgspec.Struct, kw_only=True):
     count: int = 0
@@ -53,7 +55,7 @@ async def move_conversations(
         else:
             result.count += 1
             if not is_copy:
-                await _delete(source, loaded, result)
+                await _delete(source, target, loaded, result)
     return result
 
 
@@ -65,7 +67,7 @@ async def _exclude_target(source: Store, target: Store) -> Store:
     stores = list_stores(source)
     others = [store for store in stores if not await _is_same_store(store, target)]
     if not others:
-        raise UsageError("The conversations are in this store already; name another one with --to.")
+        raise UsageError(SAME_STORE)
     return source if len(others) == len(stores) else others[0]
 
 
@@ -107,10 +109,19 @@ async def _has_conversation(store: Store, ref: str) -> bool:
     return True
 
 
-async def _delete(store: Store, copied: StoredConversation, result: MoveResult) -> None:
-    """Delete the original, unless it has changed since it was copied."""
-    if await store.load(copied.id) == copied:
-        await store.delete(copied.id)
-    else:
+async def _delete(
+    source: Store, target: Store, copied: StoredConversation, result: MoveResult
+) -> None:
+    """Delete the original, unless it has changed since it was copied.
+
+    Raises UsageError if the copy is gone then, and restores it: a folder that is mounted twice is
+    one store, although its paths do not show it.
+    """
+    if await source.load(copied.id) != copied:
         result.count -= 1
         result.problems.append(f"{copied.ref}: it changed during the move; move it again.")
+        return
+    await source.delete(copied.id)
+    if not await _has_conversation(target, copied.ref):
+        await target.add(copied, preserve_times=True)
+        raise UsageError(SAME_STORE)

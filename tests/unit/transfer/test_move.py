@@ -86,6 +86,19 @@ async def test_a_move_into_the_same_store_deletes_nothing(store: Store, tmp_path
     assert len(await list_all(same[0])) == 1
 
 
+async def test_a_folder_that_is_mounted_twice_loses_nothing(tmp_path: Path) -> None:
+    class OtherMount(JsonFileStore):
+        async def is_same_store(self, other: Store) -> bool:  # noqa: ARG002
+            return False
+
+    mounts = [OtherMount(tmp_path, clock=now) for _ in range(2)]
+    await mounts[0].create(NewConversation(id="cats", title="Cats"))
+    before = await mounts[0].load("cats")
+    with pytest.raises(UsageError, match="already"):
+        await move_conversations(mounts[0], mounts[1], (), clock=now)
+    assert await mounts[0].load("cats") == before
+
+
 @pytest.mark.parametrize("target", ["sqlite", "json"])
 async def test_a_missing_conversation_creates_no_target(
     store: Store, tmp_path: Path, target: str
