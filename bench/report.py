@@ -28,8 +28,8 @@ HEADING = """\
 # Benchmarks
 """
 METHOD = """\
-`make bench` measures cllm, other tools and lower bounds on one machine in one run, and writes this
-page. It takes up to 40 minutes. `CONTRIBUTING.md` describes the targets.
+`make bench` measures cllm, other tools and lower bounds on one machine, and writes this page. It
+takes up to 40 minutes. `CONTRIBUTING.md` describes the targets.
 
 ## Method
 
@@ -213,7 +213,7 @@ def render_machine(files: Sequence[ResultFile]) -> str:
         f"- Machine: {'; '.join(machines)}.",
         f"- Date: {' to '.join(dict.fromkeys((dates[0], dates[-1])))}.",
         wrap(f"- Versions: {'; '.join(listed)}.", indent="  "),
-        "- The source of cllm is the tree that `git rev-parse --short=10 HEAD:src` prints.",
+        "- `source` is the measured version of the folder `src`: `git rev-parse COMMIT:src`.",
         f"- Duration: {seconds / 60:.0f} minutes.",
         f"- Load average before each benchmark: {min(loads):.1f} to {max(loads):.1f}.\n",
     ]

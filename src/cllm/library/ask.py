@@ -49,11 +49,11 @@ def _stream_pieces(prompt: MessageInput, options: Options, *, stream: bool) -> P
             current = session()
             settings = current.app.settings
             first, messages = split_system(prompt, system=system)
-            given = _build_prompt(system, first, messages)
+            own_prompt = _build_prompt(system, first, messages)
             request = current.build_request(
                 messages,
                 model=model,
-                system=settings.system if given is None else given,
+                system=settings.system if own_prompt is None else own_prompt,
                 context=settings.context,
                 parameters=parameters,
                 stream=stream,

@@ -123,7 +123,9 @@ class Conversation:
         checked = arguments.check_parameters("stream" if stream else "ask", parameters)
         first, messages = arguments.split_system(said, system=self.system)
         if not messages:
-            raise UsageError("A conversation needs a message other than a system message.")
+            raise UsageError(
+                "A conversation needs a message besides the system message; add a user message."
+            )
         system = None
         if first is not None:
             system = GivenPrompt(text=first.text, source=arguments.SYSTEM_PATH, explicit=True)

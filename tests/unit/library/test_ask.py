@@ -61,7 +61,7 @@ def test_an_empty_list_of_messages_is_an_error(conversation):
 
 
 def test_a_conversation_needs_more_than_a_system_message():
-    with pytest.raises(UsageError, match="other than a system message"):
+    with pytest.raises(UsageError, match="besides the system message"):
         cllm.ask([{"role": "system", "content": "Be brief."}], conversation="demo")
 
 
