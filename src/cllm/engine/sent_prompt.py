@@ -16,13 +16,14 @@ from cllm.core.conversation import (
     make_message_id,
 )
 from cllm.core.errors import ConversationNotFoundError, InvalidIdError
-from cllm.core.message import Message
+from cllm.core.message import Message, plain_message
 from cllm.core.ports import Store
+from cllm.providers.local.models import find_template_prompt
 from cllm.window.summary import build_summary_messages
 from cllm.window.tokens import estimate_tokens, weights_for
 from cllm.wire.path_digest import digest_path, meaning_of, path_start_of, read_content
 
-Kind = Literal["system", "context", "summary", "history", "request"]
+Kind = Literal["system", "template", "context", "summary", "history", "request"]
 NOT_STORED = "not kept"
 """The content of a message that is not stored: a documented value of the API."""
 
@@ -30,6 +31,7 @@ NOT_STORED = "not kept"
 class SentView(msgspec.Struct, frozen=True, kw_only=True):
     """One message of a prompt. `tokens` is an estimate.
 
+    `template`: the text that the chat template of a local model adds.
     `differs`: a client that sent its whole history sent other content than is stored.
     `conversation_id`: the parent that has the message, if a side request sent it.
     """
@@ -189,18 +191,12 @@ def _view_sent(
         tokens = estimate_tokens(message, weights)
         return SentView(kind=kind, role=message.role, content=content, tokens=tokens, **more)
 
-    record, prompt = conversation.system_record, conversation.kept_prompt
-    if record is not None and record.policy == "dynamic":
-        yield SentView(kind="system", role="system", content=NOT_STORED)
-    elif prompt is not None:
-        yield view("system", prompt, prompt.text)
-    if window.summary_through is not None:
-        summary = _find_summary(conversation, window.summary_through)
-        if summary is None:
-            yield SentView(kind="summary", role="user", content=NOT_STORED)
+    for kind, added in _list_added(conversation, turn, window, history, messages):
+        if added is None:
+            role = "system" if kind == "system" else "user"
+            yield SentView(kind=kind, role=role, content=NOT_STORED)
         else:
-            for message in build_summary_messages(summary.text):
-                yield view("summary", message, message.text)
+            yield view(kind, added, added.text)
     hashes = _find_client_hashes(conversation, turn, len(history) + len(messages))
     for one in history:
         yield view(
@@ -219,6 +215,42 @@ def _view_sent(
         message_id = make_message_id(turn.id, ordinal)
         differs = _is_different(message, next(hashes, None))
         yield view("request", message, content, message_id=message_id, differs=differs)
+
+
+def _list_added(
+    conversation: StoredConversation,
+    turn: Turn,
+    window: WindowRecord,
+    history: Sequence[_NumberedMessage],
+    messages: Sequence[Message],
+) -> Iterator[tuple[Kind, Message | None]]:
+    """Yield the messages before the history; None for one that is not stored."""
+    record, prompt = conversation.system_record, conversation.kept_prompt
+    if record is not None and record.policy == "dynamic":
+        yield "system", None
+    elif prompt is not None:
+        yield "system", prompt
+    elif record is not None and (template := _find_template_prompt(turn, history, messages)):
+        yield "template", template
+    if window.summary_through is None:
+        return
+    summary = _find_summary(conversation, window.summary_through)
+    if summary is None:
+        yield "summary", None
+    else:
+        for message in build_summary_messages(summary.text):
+            yield "summary", message
+
+
+def _find_template_prompt(
+    turn: Turn, history: Sequence[_NumberedMessage], messages: Sequence[Message]
+) -> Message | None:
+    """Return the system prompt that the template adds, if the first message is none."""
+    if turn.provider != "local" or turn.model is None:
+        return None
+    first = next((one.role for one in (*(each.message for each in history), *messages)), None)
+    text = find_template_prompt(turn.model)
+    return None if text is None or first == "system" else plain_message("system", text)
 
 
 def _count_sent(window: WindowRecord) -> int:

@@ -2,6 +2,9 @@
 
 from datetime import UTC, datetime
 
+import pytest
+from msgspec.structs import replace
+
 from cllm.core.conversation import (
     StandingSummary,
     StoredConversation,
@@ -11,6 +14,7 @@ from cllm.core.conversation import (
 )
 from cllm.core.message import plain_message
 from cllm.engine.sent_prompt import NOT_STORED, LeftOutView, view_prompt
+from cllm.providers.local.models import SMOLLM_PROMPT
 
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -75,6 +79,34 @@ def test_whether_a_dynamic_conversation_sent_a_system_prompt_is_unknown():
         ("request", True, False),
     ]
     assert view.exact
+
+
+@pytest.mark.parametrize(
+    ("model", "record", "system", "kinds"),
+    [
+        ("local/smollm2-135m", "captured", None, ["template", "request"]),
+        ("local/smollm2-135m", "captured", "Be brief.", ["system", "request"]),
+        ("local/smollm2-135m", "dynamic", None, ["system", "request"]),
+        ("local/smollm2-135m", None, None, ["request"]),
+        ("local/qwen3-0.6b", "captured", None, ["request"]),
+    ],
+)
+def test_the_text_that_a_chat_template_adds_is_a_part_of_the_prompt(model, record, system, kinds):
+    window = WindowRecord(first_sequence=1, sent_messages=1)
+    turn = replace(make_turn(1, window=window), model=model, provider="local")
+    conversation = make_conversation(
+        turn,
+        system=None if system is None else plain_message("system", system),
+        system_record=None if record is None else SystemRecord(policy=record),
+    )
+
+    view = view_prompt(conversation, turn)
+
+    assert [one.kind for one in view.sent] == kinds
+    assert view.exact
+    if "template" in kinds:
+        assert view.sent[0].content == SMOLLM_PROMPT
+        assert view.sent[0].tokens
 
 
 def test_a_turn_without_a_record_is_not_exact():

@@ -32,6 +32,7 @@ EXAMPLES = (
 LAST_TURN = "\0last"
 KINDS = {
     "system": "system prompt",
+    "template": "chat template of the model",
     "context": "context",
     "summary": "summary",
     "history": "message",
@@ -170,24 +171,25 @@ async def _print_prompt(app: App, ref: str, chosen: str, *, as_json: bool) -> No
     output.print_line(f"Model: {view.model or '-'}")
     counted = view.counted_tokens
     provider = "" if counted is None else f"; the provider counted {counted:,}"
-    count = pluralize(sum(not sent.is_unknown for sent in view.sent), "message")
+    sent = [one for one in view.sent if one.kind != "template" and not one.is_unknown]
+    count = pluralize(len(sent), "message")
     output.print_line(f"Sent: {count}, about {view.estimated_tokens:,} tokens{provider}")
     for part in view.left_out:
         numbers = str(part.first) if part.first == part.last else f"{part.first} to {part.last}"
         output.print_line(f"Left out: {numbers} ({REASONS[part.reason]})")
     if not view.left_out:
         output.print_line("Left out: nothing")
-    for sent in view.sent:
-        if sent.is_unknown:
+    for one in view.sent:
+        if one.is_unknown:
             output.print_line("")
             output.print_styled(output.style(UNKNOWN_PROMPT, output.BOLD))
             continue
-        number = "" if sent.sequence_number is None else f" {sent.sequence_number}"
-        other = "" if sent.conversation_id is None else f" of {sent.conversation_id}"
-        differs = ", sent with other content" if sent.differs else ""
-        tokens = "" if sent.tokens is None else f", about {sent.tokens:,} tokens"
-        head = f"{KINDS[sent.kind]}{number}{other} [{sent.role}{tokens}{differs}]"
-        _show_message(head, content_text(sent.content) if sent.is_stored else "not stored")
+        number = "" if one.sequence_number is None else f" {one.sequence_number}"
+        other = "" if one.conversation_id is None else f" of {one.conversation_id}"
+        differs = ", sent with other content" if one.differs else ""
+        tokens = "" if one.tokens is None else f", about {one.tokens:,} tokens"
+        head = f"{KINDS[one.kind]}{number}{other} [{one.role}{tokens}{differs}]"
+        _show_message(head, content_text(one.content) if one.is_stored else "not stored")
     if not view.exact:
         output.note(
             "Warning: the conversation has no complete record of this prompt, or has changed since."

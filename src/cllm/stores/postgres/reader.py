@@ -67,7 +67,7 @@ def decode_conversation(rows: Sequence[asyncpg.Record]) -> StoredConversation | 
 
 
 def decode_summaries(rows: Sequence[asyncpg.Record]) -> tuple[Summary, ...]:
-    return tuple(POSTGRES_CODEC.decode_summaries(rows))
+    return tuple(POSTGRES_CODEC.decode_summaries(map(tuple, rows)))
 
 
 def _decode_turn(row: asyncpg.Record) -> Turn:

@@ -51,7 +51,7 @@ def make_prompt(*sent: SentView, **fields) -> PromptView:
 
 
 def sent(kind: Kind, tokens: int | None = 10, content="x", **fields) -> SentView:
-    role = "system" if kind == "system" else "user"
+    role = "system" if kind in {"system", "template"} else "user"
     return SentView(kind=kind, role=role, content=content, tokens=tokens, **fields)
 
 
@@ -117,6 +117,11 @@ class TestRows:
         ]
         assert rows[2].label == "Not sent: 1-3"
         assert rows[4].url == "/c/c?at=5#m-5"
+
+    def test_the_text_of_a_chat_template_has_its_own_label(self):
+        [row] = list_rows(make_prompt(sent("template", content="You are")), "c")
+
+        assert (row.label, row.preview) == ("Chat template", "You are")
 
     def test_a_long_history_is_counted(self):
         history = [sent("history", content=f"{n}") for n in range(MAX_HISTORY + 5)]
