@@ -38,15 +38,15 @@ takes up to 40 minutes. `CONTRIBUTING.md` describes the targets.
   as plain `sqlite3` or a proxy that only forwards. The floor of a list or search in a database is
   the SQL statement of the store, run without the store.
 - Each gateway, cllm too, has one worker, so that CPU times and memory are those of one process.
-  More workers divide the load, and all of these gateways can have them.
+  More workers or processes divide the load, with each of these gateways.
 - A ratio is the value of cllm divided by that of the peer or floor. Below 1, cllm needs less.
 - The variants of a comparison run alternately, in rounds, after one round to warm up. Each figure
   is the median of its rounds. Some are measured once: the first search, branches, local turns
   without slot files, memory, and counts such as sizes and files.
 - CPU time includes the kernel and child processes. Other processes disturb it less than wall time,
   which includes the disk and the time that other processes take.
-- All requests go to a provider on loopback that responds at once. No model is called, except the
-  local one.
+- All requests go to a provider on loopback that responds at once, or sends a stream of 40 words in
+  two seconds. No model is called, except the local one.
 - One run is one sample. Differences below 10 % are noise, and absolute times differ between
   machines.
 - A curve is level if its last value differs from the first by less than a factor of 1.5.

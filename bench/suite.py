@@ -47,8 +47,9 @@ TOOLS = (
     Tool(
         name="LiteLLM",
         configuration="The proxy with a `config.yaml` of two models, one worker, "
-        "`LITELLM_MODE=PRODUCTION` and `LITELLM_LOG=ERROR`, without a database and callbacks. In "
-        "the translation between protocols, its functions as a library.",
+        "`LITELLM_MODE=PRODUCTION` and `LITELLM_LOG=ERROR`, without a database, callbacks and its "
+        "beta path in Rust (`rust: true`). In the translation between protocols, its functions as "
+        "a library, in the version that accepts the OpenAI SDK of cllm's tests.",
         url="https://docs.litellm.ai/docs/proxy/prod",
     ),
     Tool(

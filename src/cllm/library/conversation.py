@@ -107,21 +107,21 @@ class Conversation:
             return self._app.settings.system
         return GivenPrompt(text=self.system, source=self._source, explicit=True)
 
-    async def _ask(self, said: MessageInput, **parameters: Unpack[Parameters]) -> Answer:
+    async def _ask(self, prompt: MessageInput, **parameters: Unpack[Parameters]) -> Answer:
         """Send a message and wait for the reply; both are saved."""
-        return await read_answer(self.pieces(said, parameters, stream=False))
+        return await read_answer(self.pieces(prompt, parameters, stream=False))
 
-    def stream(self, said: MessageInput, **parameters: Unpack[Parameters]) -> TextStream:
+    def stream(self, prompt: MessageInput, **parameters: Unpack[Parameters]) -> TextStream:
         """Send a message; yields the reply's text as it arrives. Stopping early saves the text."""
-        return TextStream(self.pieces(said, parameters, stream=True))
+        return TextStream(self.pieces(prompt, parameters, stream=True))
 
-    def astream(self, said: MessageInput, **parameters: Unpack[Parameters]) -> AsyncTextStream:
+    def astream(self, prompt: MessageInput, **parameters: Unpack[Parameters]) -> AsyncTextStream:
         """`stream` for asynchronous code."""
-        return AsyncTextStream(self.pieces(said, parameters, stream=True))
+        return AsyncTextStream(self.pieces(prompt, parameters, stream=True))
 
-    def pieces(self, said: MessageInput, parameters: Parameters, *, stream: bool) -> Pieces:
+    def pieces(self, prompt: MessageInput, parameters: Parameters, *, stream: bool) -> Pieces:
         checked = arguments.check_parameters("stream" if stream else "ask", parameters)
-        first, messages = arguments.split_system(said, system=self.system)
+        first, messages = arguments.split_system(prompt, system=self.system)
         if not messages:
             raise UsageError(
                 "A conversation needs a message besides the system message; add a user message."

@@ -126,7 +126,7 @@ class ImportWriter:
         if stored is None:
             await self._store_new(conversation)
             self.report.imported += 1
-            self.report.messages += count_own_messages(conversation)
+            self.report.messages += conversation.message_count
         elif is_same_content(stored, conversation) or has_turns(stored, conversation):
             self._remember_id(conversation, stored.id)
             self.report.unchanged += 1

@@ -6,6 +6,7 @@ import pytest
 from tests.snapshot_rows import fill_server_store, list_server_rows
 
 from cllm.app import now
+from cllm.core.conversation import Turn
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, Store, TurnStart
 from cllm.stores.combined import CombinedStore
@@ -51,6 +52,27 @@ async def test_a_file_in_another_spelling_is_the_same(tmp_path: Path) -> None:
     report = await copy(source, target)
     assert [one.id for one in report.skipped] == ["cats"]
     assert path.read_text(encoding="utf-8") == "{"
+
+
+@pytest.mark.parametrize("target", ["files", "database"])
+async def test_the_messages_of_a_branch_count_as_in_the_backup(target: str, tmp_path: Path) -> None:
+    source = SqliteStore(tmp_path / "a.db", clock=now)
+    await source.create(NewConversation(id="cats"))
+    messages = (plain_message("user", "Hello"), plain_message("assistant", "Hi"))
+    lease = await source.begin_turn("cats", TurnStart(id="t", messages=messages[:1]))
+    turn = Turn(id="t", place="t", state="complete", messages=messages, started_at=now())
+    await source.finish_turn(lease, turn)
+    await source.branch("cats", NewConversation(id="kittens"))
+    stores = {
+        "files": JsonFileStore(tmp_path / "files", clock=now),
+        "database": SqliteStore(tmp_path / "b.db", clock=now),
+    }
+
+    report = await copy(source, stores[target])
+
+    assert (report.imported, report.messages) == (2, 4)
+    await source.close()
+    await stores["database"].close()
 
 
 async def test_rows_of_a_server_need_a_database(tmp_path: Path) -> None:
