@@ -17,6 +17,7 @@ SOURCE_SECTION = re.compile(r"^## Quick start\n.*?(?=^## )", re.MULTILINE | re.D
 INSTALLATION = {
     ", without an account. Run this in the folder of this README:": ", without an account:",
     "'.[": "'cllm[",
+    "`make docs` builds the same pages as a site with search. ": "",
 }
 
 

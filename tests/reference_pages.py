@@ -10,7 +10,9 @@ from pathlib import Path
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 CODE_SPAN = re.compile(r"`([^`\n]+)`")
-SPANS_BEFORE_COLON = re.compile(r"(?:^|^ *- |\. )(`[^`\n]+`(?:,? (?:/ |or |and )?`[^`\n]+`)*):", re.M)
+SPANS_BEFORE_COLON = re.compile(
+    r"(?:^|^ *- |\. )(`[^`\n]+`(?:,? (?:/ |or |and )?`[^`\n]+`)*):", re.M
+)
 
 
 def read_page(name: str) -> str:

@@ -1,6 +1,7 @@
 """What the documentation says is there, and what is there is in the documentation."""
 
 import ast
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import msgspec
 import pytest
 
 from cllm import provider_factory
+from cllm.cli import main
 from cllm.cli.main import ALIASES, COMMANDS, root
 from cllm.commands.tool import OfferedCommand
 from cllm.prices.book import KINDS
@@ -20,24 +22,38 @@ from cllm.providers.registry import BUILTIN_PROVIDERS
 from cllm.settings import sections, side_requests
 from cllm.settings.layers import ENVIRONMENT_KEYS
 from cllm.settings.trust import DANGEROUS_KEYS
+from cllm.stores.postgres.connection import PoolOptions
+from cllm.stores.registry import SCHEMES
+from cllm.window import strategies
+from cllm.wire.conversation_file import codec
+from tests.reference_pages import (
+    find_definitions,
+    find_rows,
+    find_section,
+    get_first_cell,
+    list_rows,
+    read_page,
+    read_section,
+)
 
 TOP = Path(__file__).parents[2]
-CLI_REFERENCE = (TOP / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+CLI_REFERENCE = read_page("cli.md")
 MAIN_TABLE = CLI_REFERENCE.split("## `cllm conversations`")[0]
 README = (TOP / "README.md").read_text(encoding="utf-8")
 
 
-def all_commands() -> Iterator[click.Command]:
+def list_commands() -> Iterator[tuple[str, click.Command]]:
+    """Yield each command with its path, such as `conversations list`."""
     context = click.Context(root)
     for name in COMMANDS:
         command = root.get_command(context, name)
         assert command is not None, name
-        yield command
+        yield name, command
         if isinstance(command, click.Group):
             for inner_name in command.list_commands(context):
                 inner = command.get_command(context, inner_name)
                 assert inner is not None, inner_name
-                yield inner
+                yield f"{name} {inner_name}", inner
 
 
 def list_flags(command: click.Command) -> set[str]:
@@ -45,86 +61,54 @@ def list_flags(command: click.Command) -> set[str]:
     return {flag for option in options for flag in (*option.opts, *option.secondary_opts)}
 
 
-def list_flags_by_command() -> dict[str, set[str]]:
-    """Return the flags of each command, such as `conversations list`."""
-    context = click.Context(root)
-    flags = {}
-    for name in COMMANDS:
-        command = root.get_command(context, name)
-        assert command is not None, name
-        flags[name] = list_flags(command)
-        if isinstance(command, click.Group):
-            for inner in command.list_commands(context):
-                found = command.get_command(context, inner)
-                assert found is not None, inner
-                flags[f"{name} {inner}"] = list_flags(found)
-    return flags
+PATHS = [path for path, _ in list_commands()]
+COMMAND_FLAGS = sorted(
+    (path, flag) for path, command in list_commands() for flag in list_flags(command)
+)
 
 
-FLAGS = list_flags_by_command()
-COMMAND_FLAGS = sorted((path, flag) for path, flags in FLAGS.items() for flag in flags)
-
-
-def find_section(page: str, heading: str) -> str:
-    """Return a section of a page with its subsections. `heading` is a regular expression."""
-    start = re.search(rf"^(#+) {heading}.*$", page, re.MULTILINE)
-    assert start is not None, heading
-    # A line of a code block can start with one `#`.
-    end = re.compile(rf"^#{{2,{len(start[1])}}} ", re.MULTILINE).search(page, start.end())
-    return page[start.start() : end.start() if end else len(page)]
-
-
-def find_rows(text: str, name: str) -> list[str]:
-    """Return the rows of tables whose first cell has a code span that starts with the name."""
-    pattern = re.compile(rf"`{name}(?![\w-])")
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    return [row for row in rows if pattern.search(row.split("|")[1])]
-
-
-def find_reference(path: str, flag: str) -> str:
-    """Return the part of the reference that has to contain a flag of a command.
-
-    A command of a group has a row, and possibly a section of its own. Only a flag that all commands
-    of a section accept can be in the text of the section instead.
-    """
-    if path == "ask":
-        return MAIN_TABLE
-    if path == "search":
-        return find_reference("conversations search", flag)
-    if path == "chat":
-        return (TOP / "docs" / "reference" / "chat.md").read_text(encoding="utf-8")
-    name = path.split(maxsplit=1)[0]
+def find_command_section(name: str) -> tuple[str, list[str]]:
+    """Return the section about a command, and the paths of the commands that it describes."""
     section = find_section(CLI_REFERENCE, rf"[^\n]*`cllm {name}\b")
+    inner = [path for path in PATHS if path.startswith(f"{name} ")]
     # One section describes `cllm backup`, `cllm restore` and `cllm verify`.
-    members = [other for other in FLAGS if other.startswith(f"{name} ")] or re.findall(
-        r"`cllm ([a-z]+)", section.splitlines()[0]
-    )
-    if members == [path]:
+    return section, inner or re.findall(r"`cllm ([a-z]+)", section.splitlines()[0])
+
+
+def find_command_rows(section: str, path: str) -> list[str]:
+    """Return the rows of a command, which start with `list` or with `cllm backup`."""
+    _, _, inner = path.partition(" ")
+    return find_rows(section, inner or f"cllm {path}")
+
+
+def find_reference(path: str) -> str:
+    """Return the part of the reference that defines the flags of a command.
+
+    If a section describes several commands, these are the text for all of them, and the rows and
+    the section of this command.
+    """
+    match path:
+        case "ask":
+            return MAIN_TABLE
+        case "chat":
+            return read_page("chat.md")
+        case "search":
+            return find_reference("conversations search")
+    section, paths = find_command_section(path.split()[0])
+    if paths == [path]:
         return section
-    overview = section.split("\n### ")[0]
-    if path not in members or all(flag in FLAGS[other] for other in members):
-        return "\n".join(line for line in overview.splitlines() if not line.startswith("|"))
-    return find_own_parts(section, path, flag)
-
-
-def find_own_parts(section: str, path: str, flag: str) -> str:
-    """Return the row and the section of one of several commands that a section describes."""
-    inner = path.rsplit(maxsplit=1)[-1]
-    overview, _, details = section.partition("\n### ")
-    parts = [*find_rows(overview, inner), *find_rows(overview, f"cllm {path}")]
+    overview = section.partition("\n### ")[0]
+    parts = [line for line in overview.splitlines() if not line.startswith("|")]
+    if path in paths:
+        parts += find_command_rows(section, path)
     if f"### `cllm {path}" in section:
         parts.append(find_section(section, f"`cllm {path}"))
-    # A sentence names the flag, and the rows what each command prints.
-    if flag == "--json" and find_rows(details.partition("### JSON output")[2], inner):
-        parts.append(flag)
     return "\n".join(parts)
 
 
-def ask_flags() -> list[str]:
-    command = root.get_command(click.Context(root), "ask")
-    assert command is not None
-    options = (parameter for parameter in command.params if isinstance(parameter, click.Option))
-    return sorted({flag for option in options for flag in option.opts})
+def defines_flag(text: str, flag: str) -> bool:
+    pattern = re.compile(rf"(?<![\w-]){re.escape(flag)}(?![\w-])")
+    return any(pattern.search(span) for span in find_definitions(text))
 
 
 def named_modules() -> list[str]:
@@ -139,37 +123,48 @@ def test_every_module_that_the_architecture_page_names_exists(name):
 
 
 @pytest.mark.parametrize(("path", "flag"), COMMAND_FLAGS)
-def test_every_flag_of_a_command_is_in_the_part_of_the_reference_about_it(path, flag):
-    assert re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", find_reference(path, flag))
+def test_every_flag_of_a_command_is_defined_in_the_part_of_the_reference_about_it(path, flag):
+    assert defines_flag(find_reference(path), flag)
 
 
-@pytest.mark.parametrize("flag", ask_flags())
-def test_every_flag_of_the_main_command_has_a_row(flag):
-    heads = [line.split("|")[1] for line in MAIN_TABLE.splitlines() if line.startswith("| `")]
-    assert any(re.search(rf"`[^`]*(?<![\w-]){re.escape(flag)}(?![\w-])", head) for head in heads)
+@pytest.mark.parametrize("flag", [flag for path, flag in COMMAND_FLAGS if path == "serve"])
+def test_every_flag_of_the_server_is_defined_on_its_page(flag):
+    assert defines_flag(read_section("server.md: Starting the server"), flag)
 
 
-@pytest.mark.parametrize("name", sorted({*COMMANDS, *ALIASES} - {"ask"}))
-def test_every_command_has_its_line_in_the_reference(name):
-    assert f"`cllm {name}" in CLI_REFERENCE
+@pytest.mark.parametrize("path", sorted({*PATHS} - {"ask"}))
+def test_every_command_has_its_section_or_its_row_in_the_reference(path):
+    section, paths = find_command_section(path.split()[0])
+    overview = section.partition("\n### ")[0]
+    assert path not in paths or paths == [path] or find_command_rows(overview, path)
 
 
-def find_first_cells(text: str) -> list[str]:
-    """Return the first cells of all rows of the tables in a text."""
-    lines = (line.strip() for line in text.splitlines())
-    return [line.split("|")[1] for line in lines if line.startswith("| `")]
+@pytest.mark.parametrize("alias", ALIASES)
+def test_every_alias_of_a_command_is_in_its_section(alias):
+    section, _ = find_command_section(ALIASES[alias])
+    assert f"`cllm {alias}` is an alias." in section
 
 
-def read_section(address: str) -> str:
-    """Return a section of the reference: `server.md: Settings`."""
-    page, _, heading = address.partition(": ")
-    text = (TOP / "docs" / "reference" / page).read_text(encoding="utf-8")
-    return find_section(text, heading)
+def test_every_exit_code_has_its_row():
+    codes = {str(code) for name, code in vars(main).items() if name.startswith("EXIT_")}
+    rows = list_rows(read_section("cli.md: Exit codes"))
+    assert set(map(get_first_cell, rows)) == {"0", *codes}
+
+
+@pytest.mark.usefixtures("provider")
+def test_every_check_of_the_doctor_has_its_row(cllm, settings):
+    settings().chmod(0o600)
+    cllm("Hello.", "--conversation", "cats").succeeded()
+    findings = json.loads(cllm("doctor", "--json").succeeded().out)["findings"]
+    section, _ = find_command_section("doctor")
+    checks = section.partition("| check |")[2]
+    assert set(find_definitions(checks)) == {finding["check"] for finding in findings}
 
 
 def has_row(text: str, key: str) -> bool:
+    """Whether the first cell of a row has the key, alone, after a dot or in a mapping."""
     pattern = re.compile(rf"`(?:[\w.]+\.)?{key}`|[{{ ]{key}:")
-    return any(pattern.search(cell) for cell in find_first_cells(text))
+    return any(pattern.search(get_first_cell(row)) for row in list_rows(text))
 
 
 # Sentences say what these keys mean.
@@ -241,9 +236,61 @@ def test_every_key_of_an_available_command_is_in_its_row(key):
     assert re.search(rf"`\[\{{[^`]*\b{key}\b[^`]*`", row)
 
 
-@pytest.mark.parametrize("key", KINDS)
-def test_every_key_of_a_price_has_its_row_in_the_reference(key):
-    assert has_row(read_section("costs.md: Price sources"), key)
+@pytest.mark.parametrize("strategy", sections.WINDOW_KEYS)
+def test_every_strategy_of_a_window_has_its_row_with_its_keys(strategy):
+    rows = list_rows(read_section("window.md: Settings"))
+    (cell,) = (cell for cell in map(get_first_cell, rows) if f"{{strategy: {strategy}," in cell)
+    assert all(f" {key}: " in cell for key in sections.WINDOW_KEYS[strategy])
+
+
+@pytest.mark.parametrize(
+    "strategy", [strategies.ByTurns, strategies.ByTokens, strategies.Summarise]
+)
+def test_every_class_of_a_window_has_its_row_with_its_fields(strategy):
+    (row,) = find_rows(read_section("window.md: Strategies"), strategy.__name__)
+    assert all(f"`{field}`" in row for field in strategy.__struct_fields__)
+
+
+def read_surface(file: str) -> str:
+    return (TOP / "tests" / "surface" / file).read_text(encoding="utf-8")
+
+
+def list_surface_names(file: str, part: str) -> list[str]:
+    """Return the names below a line of a file in tests/surface."""
+    return read_surface(file).partition(f"\n{part}\n")[2].partition("\n\n")[0].split()
+
+
+# `colour` is a key of a user.
+METADATA = {*re.findall(r"^  metadata\.(\w+)", read_surface("conversation_file.txt"), re.M)} - {
+    "colour"
+}
+TABLES = {*re.findall(r"^\w+ table (\w+)", read_surface("tables.txt"), re.M)} - {"cllm_revision"}
+NAMES = {
+    "conversation-file.md: Keys": {*codec._OWN_KEYS, *METADATA, *codec._Cllm.__struct_fields__},
+    "costs.md: Price sources": {*KINDS, *BUILTIN_PROVIDERS},
+    "database.md: PostgreSQL": {f"pool_{option}" for option in PoolOptions.__struct_fields__},
+    "database.md: Tables": TABLES,
+}
+
+
+@pytest.mark.parametrize(
+    ("section", "name"), sorted((section, name) for section in NAMES for name in NAMES[section])
+)
+def test_every_name_has_its_row_in_the_reference(section, name):
+    assert has_row(read_section(section), name)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_kind_of_store_has_its_row_in_the_reference(scheme):
+    spans = find_definitions(read_section("database.md: Store URLs"))
+    assert any(span.startswith(f"{scheme}:") for span in spans)
+
+
+@pytest.mark.parametrize(
+    "key", (*DANGEROUS_KEYS, "variables", "model", "fallbacks", "aliases", "json_schema_file")
+)
+def test_every_key_that_needs_trust_is_in_the_list(key):
+    assert f"`{key}`" in read_section("cli.md: Trust").partition("\n\nTrust a Cllmfile")[0]
 
 
 @pytest.mark.parametrize("part", get_args(sections.TimeoutPart))
@@ -308,50 +355,78 @@ def test_every_option_of_all_providers_has_its_row(option):
     assert has_row(read_section("providers.md: Settings"), option)
 
 
-# Headers for proxies and browsers, and between the page and its own scripts.
-OTHER_HEADERS = re.compile(r"x-(accel-buffering|content-type-options|page-\w+)")
+# Headers of HTTP, of browsers, of Amazon Bedrock, and between the page and its own scripts.
+OTHER_HEADERS = re.compile(
+    r"(accept|access-control|content|cross-origin|www|x-(accel|amzn|content|page))-.*|allow|cache-control"
+    r"|date|host|if-range|last-modified|origin|proxy-authorization|referrer-policy"
+    r"|transfer-encoding|user-agent|vary|x-ai"
+)
 
 
-def list_headers() -> list[str]:
-    """The headers that clients send or receive, from the source of the server."""
-    modules = (TOP / "src" / "cllm" / "server").rglob("*.py")
+def list_client_headers() -> list[str]:
+    """The headers by which the server recognises clients, from its source."""
+    modules = (TOP / "src" / "cllm" / "server" / "recording").glob("*.py")
     code = "\n".join(path.read_text(encoding="utf-8") for path in modules)
-    names = {name.lower() for name in re.findall(r'"(x-[a-z-]+)"', code, re.IGNORECASE)}
-    return sorted(name for name in names if not OTHER_HEADERS.fullmatch(name))
+    return sorted({"thread-id", *re.findall(r'"(x-[a-z-]+)"', code)})
 
 
-@pytest.mark.parametrize("name", list_headers())
-def test_every_header_of_the_server_has_its_line_in_the_reference(name):
-    pages = ("server.md", "../how-to/record-clients.md")
-    text = "".join((TOP / "docs/reference" / page).read_text(encoding="utf-8") for page in pages)
-    assert re.search(rf"`[^`\n]*{name}[^`\n]*`", text, re.IGNORECASE)
+CLIENT_HEADERS = list_client_headers()
+HEADERS = sorted(
+    {
+        (part, name.lower())
+        for part in ("requests", "responses", "in the source")
+        for name in list_surface_names("headers.txt", part)
+        if not OTHER_HEADERS.fullmatch(name.lower()) and name not in CLIENT_HEADERS
+    }
+)
 
 
-def list_variables() -> list[str]:
-    """The environment variables of cllm in the source."""
-    modules = (TOP / "src" / "cllm").rglob("*.py")
-    code = "\n".join(path.read_text(encoding="utf-8") for path in modules)
-    return sorted(set(re.findall(r'"(CLLM_[A-Z_]+)"', code)))
+@pytest.mark.parametrize(("part", "name"), HEADERS)
+def test_every_header_is_defined_in_the_reference(part, name):
+    page = read_page("server.md")
+    responses = find_section(page, "Response headers")
+    texts = {"requests": page.replace(responses, ""), "responses": responses}
+    spans = find_definitions(texts.get(part, page))
+    assert name in [span.partition(":")[0].lower() for span in spans]
 
 
-@pytest.mark.parametrize("name", list_variables())
-def test_every_environment_variable_has_its_line_in_the_reference(name):
-    assert f"`{name}" in CLI_REFERENCE
+@pytest.mark.parametrize("name", CLIENT_HEADERS)
+def test_every_header_of_a_client_is_in_a_row_about_side_requests(name):
+    assert any(f"`{name}" in row for row in list_rows(read_section("server.md: Side requests")))
+
+
+# Names that cllm sets for programs and libraries, variables of the system, and other constants.
+OTHER_NAMES = {
+    *("ANTHROPIC_AUTH_TOKEN", "GOMP_SPINCOUNT", "HOME", "INVALID_JSON", "KEY_VALUES_MISMATCH"),
+    *("LC_ALL", "LD_LIBRARY_PATH", "LITELLM_LOCAL_MODEL_COST_MAP", "LITELLM_MODE"),
+    *("MAX_IMAGE_URL_DOWNLOAD_SIZE_MB", "PATH", "PROMETHEUS_MULTIPROC_DIR", "Q4_K_M", "Q8_0"),
+    *("TERM", "VIRTUAL_ENV", "WAYLAND_DISPLAY"),
+}
+PROVIDER_KEYS = {*(provider.key for provider in BUILTIN_PROVIDERS.values())}
+# Python reads the proxies.
+PROXIES = {"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"}
+VARIABLES = {*list_surface_names("environment.txt", "in the source")} | PROXIES
+
+
+@pytest.mark.parametrize("name", sorted(VARIABLES - OTHER_NAMES - PROVIDER_KEYS))
+def test_every_environment_variable_has_its_row_in_the_reference(name):
+    pages = [read_section(f"{page}: Environment variables") for page in ("cli.md", "chat.md")]
+    assert any(has_row(page, name) for page in pages)
 
 
 @pytest.mark.parametrize("name", sorted(BUILTIN_PROVIDERS))
 def test_every_provider_has_its_row_in_the_reference(name):
-    row = next(line for line in CLI_REFERENCE.splitlines() if line.startswith(f"| `{name}`"))
+    (row,) = find_rows(read_section("cli.md: Models and providers"), name)
     host = BUILTIN_PROVIDERS[name].base_url.partition("//")[2].split("/")[0]
     assert host in row
     assert (BUILTIN_PROVIDERS[name].key or "") in row
 
 
-@pytest.mark.parametrize("command", list(all_commands()), ids=lambda command: command.name)
-def test_every_command_has_help_with_an_example(command):
+@pytest.mark.parametrize(("path", "command"), list_commands())
+def test_every_command_has_help_with_an_example(path, command):
     # A command caches its help option, which has the names that the context of `cllm` sets.
     parent = root.make_context("cllm", [], resilient_parsing=True)
-    help_text = command.get_help(click.Context(command, parent, info_name=command.name))
+    help_text = command.get_help(click.Context(command, parent, info_name=path.split()[-1]))
 
     assert "Example" in help_text
     assert "cllm" in help_text.split("Example", 1)[1]
