@@ -618,3 +618,27 @@ def test_the_installed_command_fails_as_the_module_does(provider, settings, cllm
 
     cllm("Hello").failed_with_one_sentence("500")
     cllm("Hello").succeeded()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("conversations", "delete", "demo", "--yes", "--store", ""),
+        ("conversations", "delete", "demo", "--yes", "--conversations-path", ""),
+        ("conversations", "delete", "demo", "--yes", "--cllm-path", ""),
+        ("conversations", "import", ""),
+        ("db", "upgrade", "--store", ""),
+        ("serve", "--store", ""),
+        ("restore", ""),
+        ("Hello", "--system-file", ""),
+    ],
+    ids=" ".join,
+)
+def test_an_empty_store_or_path_is_not_the_default_one(arguments, home, settings, cllm):
+    home.write_old_conversation("demo", *HELLO)
+
+    result = cllm(*arguments)
+
+    assert result.code == 2
+    assert "it is empty." in result.err
+    assert home.messages("demo") == HELLO

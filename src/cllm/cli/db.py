@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from cllm.cli import output
-from cllm.cli.inputs import HelpGroup, current_environment
+from cllm.cli.inputs import TEXT, HelpGroup, current_environment
 from cllm.core.errors import UsageError
 from cllm.files import write_new_file
 from cllm.settings.load import CommandLine, load_settings, server_store
@@ -49,6 +49,7 @@ the owner `local`."""
 _store = click.option(
     "--store",
     metavar="URL",
+    type=TEXT,
     help="Database: sqlite:PATH or postgresql://… (default: the database of `cllm serve`).",
 )
 

@@ -19,8 +19,25 @@ NO_PROMPT = "No prompt provided. Use 'cllm --help' for usage."
 MAX_INPUT_BYTES = 64 * 1024 * 1024
 MAX_SYSTEM_BYTES = 16 * 1024 * 1024
 WIDE_HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-PATH = click.Path(path_type=Path)
 T = TypeVar("T")
+
+
+class _Text(click.types.StringParamType):
+    """A text that is not empty: a script with an unset variable must not select the default."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text: str = super().convert(value, param, ctx)
+        return text or self.fail("it is empty.", param, ctx)
+
+
+class _Path(click.Path):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(TEXT.convert(value, param, ctx), param, ctx)
+
+
+TEXT = _Text()
+PATH = _Path(path_type=Path)
+PATH_TEXT = _Path()
 
 system_file_option = click.option(
     "--system-file", metavar="PATH", type=PATH, help="Read the system prompt from a file."
@@ -28,10 +45,11 @@ system_file_option = click.option(
 store_option = click.option(
     "--store",
     metavar="URL",
+    type=TEXT,
     help="Store: json:PATH, sqlite:PATH or postgresql://…",
 )
 conversations_path_option = click.option(
-    "--conversations-path", metavar="PATH", help="Folder of the conversation files."
+    "--conversations-path", metavar="PATH", type=TEXT, help="Folder of the conversation files."
 )
 cllm_path_option = click.option(
     "--cllm-path",

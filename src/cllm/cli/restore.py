@@ -7,7 +7,7 @@ import click
 from cllm.app import App, now, run_coroutine
 from cllm.cli import output
 from cllm.cli.all_stores import open_all_stores
-from cllm.cli.inputs import HelpCommand, store_options
+from cllm.cli.inputs import PATH, HelpCommand, store_options
 from cllm.cli.progress import count_items
 from cllm.settings.load import CommandLine
 from cllm.stores.registry import store_location
@@ -36,7 +36,7 @@ EXIT_SOME_FAILED = 1
     help=HELP,
     examples=("cllm restore cllm.zip", "cllm restore cllm.zip --store sqlite:new.db"),
 )
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @click.option("--merge", is_flag=True, help="Restore into a store with other conversations.")
 @store_options
 def command(line: CommandLine, *, file: Path, merge: bool) -> int:

@@ -9,6 +9,7 @@ import click
 
 from cllm.cli import output
 from cllm.cli.inputs import (
+    TEXT,
     WIDE_HELP,
     HelpCommand,
     OptionError,
@@ -53,7 +54,7 @@ WEB_SERVER = "uvicorn"
     type=click.IntRange(0, MAX_PORT),
     help="Port to listen on (default 3000; 0 for any free port).",
 )
-@click.option("--store", metavar="URL", help="Store: sqlite:PATH or postgresql://…")
+@click.option("--store", metavar="URL", type=TEXT, help="Store: sqlite:PATH or postgresql://…")
 @click.option(
     "--workers",
     type=click.IntRange(1, MAX_WORKERS),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cllm.cli import output
-from cllm.cli.inputs import HelpCommand, current_environment
+from cllm.cli.inputs import PATH, HelpCommand, current_environment
 from cllm.core.errors import UntrustedFileError, UsageError
 from cllm.settings.cllmfile import FILE_NAME, Cllmfile, read_cllmfile
 from cllm.settings.layers import CommandLine, Environment, LayeredSettings, read_files, user_folder
@@ -33,7 +33,7 @@ NOTHING_TO_TRUST = "it has no settings that need trust."
 
 
 @click.command(cls=HelpCommand, name="trust", help=HELP, examples=("cllm trust ./Cllmfile.yml",))
-@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.argument("file", required=False, type=PATH)
 def command(file: Path | None) -> None:
     env = current_environment()
     paths = [file] if file else [env.directory / ".cllm" / FILE_NAME, env.directory / FILE_NAME]

@@ -49,6 +49,10 @@ class CllmError(Exception):
     retry_after: float | None = None
     can_retry: bool = False
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors of another process, as of `multiprocessing`, have their text and their fields."""
+        return _rebuild_error, (type(self), self.args, self.__dict__)
+
     def report(self) -> ErrorReport:
         text = self.http_message
         return ErrorReport(
@@ -59,6 +63,12 @@ class CllmError(Exception):
             can_retry=self.can_retry,
             retry_after=self.retry_after if self.can_retry else None,
         )
+
+
+def _rebuild_error(kind: type[CllmError], args: tuple[Any, ...], fields: Any) -> CllmError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
 
 
 class UsageError(CllmError):

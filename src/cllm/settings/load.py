@@ -29,7 +29,7 @@ from cllm.settings.layers import (
 from cllm.settings.sections import ProviderSettings, ServerSettings, TopProvider, WindowSettings
 from cllm.settings.trust import check_trust, is_secret_name
 from cllm.settings.variables import Variables, find_unused_variables, read_variables
-from cllm.stores.registry import list_passwords, normalize_url
+from cllm.stores.registry import PATH_SCHEMES, list_passwords, normalize_url
 
 __all__ = [
     "CommandLine",
@@ -122,6 +122,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             *(key.key for key in self.server.keys if key.key),
             *SavedKeys(user_folder(self.env)).read_file_keys(),
             *list_passwords(self.store),
+            *list_passwords(self.server.store or ""),
         ]
 
 
@@ -342,11 +343,12 @@ def default_stores(env: Environment) -> Iterator[str]:
 
 
 def is_same_store(url: str, other: str) -> bool:
+    """Compare the paths of files. The URLs of a database server are the same only if equal."""
     scheme, _, path = url.partition(":")
     other_scheme, _, other_path = other.partition(":")
-    if scheme != other_scheme:
-        return False
-    return _resolve_location(path) == _resolve_location(other_path)
+    if scheme not in PATH_SCHEMES:
+        return url == other
+    return scheme == other_scheme and _resolve_location(path) == _resolve_location(other_path)
 
 
 def _resolve_location(location: str) -> Path:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote_plus, urlsplit
+from urllib.parse import unquote, unquote_plus, urlsplit
 
 from cllm.core.errors import SettingsError, StoreUnavailableError
 from cllm.core.extras import require_extra
@@ -148,7 +148,7 @@ def _redact_parameter(parameter: re.Match[str]) -> str:
 def list_passwords(url: str) -> list[str]:
     """Return the passwords in a store URL, those in the query too; none of an invalid URL.
 
-    An escaped one is returned in both forms, because a message can have either.
+    An escaped one is returned in all its forms, because a message can have each.
     """
     try:
         address = urlsplit(url).password
@@ -160,7 +160,8 @@ def list_passwords(url: str) -> list[str]:
         if unquote_plus(found[2]).lower() in SECRET_PARAMETERS
     ]
     passwords = [password for password in (address, *query) if password]
-    return list(dict.fromkeys([*passwords, *map(unquote_plus, passwords)]))
+    unescaped = (decode(one) for one in passwords for decode in (unquote, unquote_plus))
+    return list(dict.fromkeys([*passwords, *unescaped]))
 
 
 def store_location(url: str) -> str:

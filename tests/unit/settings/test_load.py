@@ -494,6 +494,10 @@ class TestStores:
             ("store: sqlite:x.db\nserver: {store: sqlite:y.db}", "sqlite:y.db"),
             ("store: sqlite:x.db", None),
             ("store: sqlite:x.db?synchronous=full\nserver: {store: sqlite:x.db}", None),
+            (
+                "store: postgresql:///db?host=/a\nserver: {store: 'postgresql:///db?host=/b'}",
+                "postgresql:///db?host=/b",
+            ),
             ("server: {store: 'memory:'}", None),
             ("server: {store: json:x}", None),
         ],
@@ -502,6 +506,13 @@ class TestStores:
         world.write_home(text)
         found = operator_store(world.load())
         assert found == (expected and expected.format(home=world.home))
+
+    def test_the_passwords_of_both_stores_are_secrets(self, world):
+        world.write_home(
+            "store: 'postgresql://a:one@h/db'\nserver: {store: 'postgresql://a:two@h/db'}"
+        )
+
+        assert {"one", "two"} <= set(world.load().secrets())
 
     @pytest.mark.parametrize("name", ["cllm.db", "cllm.db-wal"])
     def test_a_link_out_of_a_project_is_no_other_store(self, world, name):

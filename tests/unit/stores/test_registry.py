@@ -108,6 +108,7 @@ def test_a_password_is_never_shown(url: str, shown: str):
             "postgresql://ann:one@host/db?password=t%26wo&sslpassword=3",
             ["one", "t%26wo", "3", "t&wo"],
         ),
+        ("postgresql://ann:p%40s+s@host/db", ["p%40s+s", "p@s+s", "p@s s"]),
         ("postgresql://host/db?user=ann", []),
         ("postgresql://[host/db", []),
     ],

@@ -5,7 +5,7 @@ import msgspec
 
 from cllm.app import App, now, run_coroutine
 from cllm.cli import output
-from cllm.cli.inputs import HelpCommand, store_options
+from cllm.cli.inputs import PATH_TEXT, HelpCommand, store_options
 from cllm.cli.trust import open_app
 from cllm.settings.load import CommandLine
 from cllm.terminal import one_line
@@ -33,7 +33,7 @@ EXIT_SOME_FAILED = 1
 
 
 @click.command(cls=HelpCommand, name="import", help=HELP, examples=EXAMPLES)
-@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, type=click.Path())
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, type=PATH_TEXT)
 @click.option(
     "--from",
     "source_format",
