@@ -27,13 +27,13 @@ SOURCES = (
     "ipaddress.py",
     "json/decoder.py",
     "mailbox.py",
-    "pathlib.py",
+    "pickle.py",
     "shutil.py",
     "statistics.py",
     "tarfile.py",
     "textwrap.py",
     "tokenize.py",
-    "zipfile.py",
+    "urllib/request.py",
 )
 CHINESE_WHO = [
     "我",

@@ -1,6 +1,7 @@
 """On a machine with nothing configured, the local model answers, and remembers."""
 
 import contextlib
+import signal
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,17 @@ def is_running(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
         return state != "Z"
     return False
+
+
+@pytest.mark.usefixtures("fetched")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_question_is_saved_before_the_local_model_is_loaded(number, home, cllm, until):
+    running = cllm.start("Tell me a story.", "--conversation", "demo")
+    until((home.conversations / "demo.json").exists)
+    running.signal(number)
+    running.finish()
+
+    shown = cllm("conversations", "show", "demo").succeeded().out
+
+    assert "1 [user] (failed)" in shown
+    assert "Tell me a story." in shown

@@ -38,7 +38,7 @@ async def finish(provider: Any, request: Prompt) -> ReplyFinished:
 
 async def render(provider: Any, *messages: dict[str, Any]) -> str:
     """Return the prompt that llama.cpp renders from the messages."""
-    await provider.prepare()
+    await provider._connect()
     child = provider._child
     response = await child._http.post(
         f"{child.process.address}/apply-template",
@@ -62,7 +62,7 @@ async def test_a_known_model_passes_arguments_to_its_template(
     )
     provider = make_provider()
     provider._model = msgspec.structs.replace(provider._model, known=known)
-    await provider.prepare()
+    await provider._connect()
 
     off = await provider._child.count(prompt(*HELLO))
     on = await provider._child.count(
@@ -227,7 +227,7 @@ async def test_a_slot_file_that_kills_the_child_does_not_fail_the_turn(
     slots = SlotFiles(folder=paths.slots)
     (paths.slots / "half.saving").write_bytes(truncated)
     provider = make_provider()
-    await provider.prepare()
+    await provider._connect()
     damaged = slots.commit("half.saving", "a", provider._child.identity)
     assert damaged is not None
     again = await finish(provider, prompt(*HELLO, key="a"))

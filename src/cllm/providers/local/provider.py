@@ -47,7 +47,7 @@ MakeHttp = Callable[[], "HttpTransport"]
 
 
 class LocalProvider:
-    """Downloads the model and starts the child process at the first use."""
+    """Downloads the model and starts the child process when they are first needed."""
 
     name = "local"
 
@@ -85,7 +85,10 @@ class LocalProvider:
         return self._model.template is None
 
     async def prepare(self) -> None:
-        await self._connect()
+        """Download a missing model. The child starts with the first prompt: the turn is saved."""
+        async with self._start_lock:
+            if self._child is None:
+                await self._prepare_file()
 
     async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
         """Run one prompt at a time: the child has one slot."""
@@ -134,11 +137,14 @@ class LocalProvider:
                 self._child = await self._start()
             return self._child
 
-    async def _start(self) -> "LlamaServerClient":
+    async def _prepare_file(self) -> None:
         if not is_runtime_installed():
             raise MissingExtraError(feature="The local model", extra="local")
         await self._download_if_missing()
         check_is_gguf(self._model.path)
+
+    async def _start(self) -> "LlamaServerClient":
+        await self._prepare_file()
         with contextlib.suppress(OSError):
             self._slots.create_folder()
         settings = ModelProcessSettings(
