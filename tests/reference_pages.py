@@ -11,7 +11,7 @@ from pathlib import Path
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 CODE_SPAN = re.compile(r"`([^`\n]+)`")
 SPANS_BEFORE_COLON = re.compile(
-    r"(?:^|^ *- |\. )(`[^`\n]+`(?:,? (?:/ |or |and )?`[^`\n]+`)*):", re.M
+    r"(?:^|^ *- |\. )(`[^`\n]+`(?:,? (?:/ |or |and )?`[^`\n]+`)*):", re.MULTILINE
 )
 
 

@@ -112,11 +112,13 @@ async def finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:
     """Await work that ignores cancellation; the caller is cancelled after it completes."""
     task = asyncio.create_task(work)
     try:
-        await asyncio.shield(task)
+        # Not `shield`, which reports an error of the work after a cancellation (Python 3.14).
+        await asyncio.wait((task,))
     except asyncio.CancelledError:
         await asyncio.wait((task,))
         task.result()
         raise
+    task.result()
 
 
 RecordedEvent = Noticed | UsageReported | ModelReported | ReplyDelta | Verbatim | ToolRoundEnded

@@ -116,12 +116,14 @@ class BackgroundLoop:
         job = self.start(work)
         future = asyncio.wrap_future(job.outcome)
         try:
-            return await asyncio.shield(future)
+            # Not `shield`, which reports an error of the work after a cancellation (Python 3.14).
+            await asyncio.wait([future])
         except asyncio.CancelledError:
             job.cancel()
             await asyncio.wait([future])
             future.cancelled() or future.exception()
             raise
+        return future.result()
 
     def iterate(self, events: AsyncGenerator[T, None]) -> Generator[T, None, None]:
         self._generators.add(events)

@@ -65,10 +65,11 @@ async def _complete(work: Coroutine[Any, Any, Result]) -> Result:
     """Run a step to its end although the caller is cancelled, then raise the cancellation."""
     task = asyncio.ensure_future(work)
     try:
-        return await asyncio.shield(task)
+        await asyncio.wait([task])
     except asyncio.CancelledError:
         await asyncio.wait([task])
         raise
+    return task.result()
 
 
 async def _read_source(

@@ -63,7 +63,7 @@ async def test_the_messages_of_a_branch_count_as_in_the_backup(target: str, tmp_
     turn = Turn(id="t", place="t", state="complete", messages=messages, started_at=now())
     await source.finish_turn(lease, turn)
     await source.branch("cats", NewConversation(id="kittens"))
-    stores = {
+    stores: dict[str, Store] = {
         "files": JsonFileStore(tmp_path / "files", clock=now),
         "database": SqliteStore(tmp_path / "b.db", clock=now),
     }
@@ -71,8 +71,8 @@ async def test_the_messages_of_a_branch_count_as_in_the_backup(target: str, tmp_
     report = await copy(source, stores[target])
 
     assert (report.imported, report.messages) == (2, 4)
-    await source.close()
-    await stores["database"].close()
+    for store in (source, *stores.values()):
+        await store.close()
 
 
 async def test_rows_of_a_server_need_a_database(tmp_path: Path) -> None:

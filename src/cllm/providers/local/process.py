@@ -85,7 +85,9 @@ class ModelProcess:
         """Wait until the child listens; stop it on failure."""
         reading = asyncio.get_running_loop().run_in_executor(None, self._read_address)
         try:
-            await asyncio.shield(reading)
+            # Not `shield`, which reports an error of the child after a cancellation (Python 3.14).
+            await asyncio.wait([reading])
+            reading.result()
         except (asyncio.CancelledError, LocalModelError):
             if not reading.done():
                 self._process.kill()
