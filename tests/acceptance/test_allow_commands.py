@@ -1,6 +1,7 @@
 """--allow-commands: the model asks, the rules decide, and the history is sent too."""
 
 import json
+import re
 
 import pytest
 from tests.fake_provider import ToolCall
@@ -92,6 +93,16 @@ def test_the_history_is_sent_and_stored_completely(provider, model, cllm):
     model()
     cllm("Thanks.", "--conversation", "demo").succeeded()
     assert [m["role"] for m in provider.requests[-1].messages] == [*roles, "user"]
+
+
+def test_a_stored_conversation_shows_the_commands(model, cllm):
+    model("pwd")
+    cllm("Where am I?", "--conversation", "demo", "--allow-commands").succeeded()
+
+    shown = cllm("conversations", "show", "demo").succeeded().out
+
+    assert re.search(r"^2 \[assistant\]\n\[call: \w+ .*pwd.*\]$", shown, re.MULTILINE), shown
+    assert "(no text)" not in shown
 
 
 @pytest.mark.parametrize(

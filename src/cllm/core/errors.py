@@ -453,8 +453,7 @@ class ConversationNotFoundError(StoreError):
 
     def __init__(self, ref: str) -> None:
         super().__init__(
-            f"Conversation '{ref}' does not exist; list conversations with: "
-            "cllm --list-conversations"
+            f"Conversation '{ref}' does not exist; list conversations with: cllm conversations list"
         )
         self.ref = ref
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MIN_COLUMNS = 20
 CHAT_COMMANDS = {
-    re.compile(r"list conversations with: cllm --list-conversations"): (
+    re.compile(r"list conversations with: cllm conversations list"): (
         "/list lists the conversations."
     ),
     re.compile(r"(?<![\w-])-m (?=[\w/])"): "/model ",

@@ -77,6 +77,8 @@ SECRET_PARAMETERS = frozenset(
     {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
 )
 """Those of asyncpg and libpq, in the query of a PostgreSQL URL."""
+# The settings replace the variables that are set.
+_UNSET_VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _PARAMETER = re.compile(r"([?&]([^?&=]+)=)[^&]*")
 SCHEMES: dict[str, Callable[[str, Clock, Path | None], Store]] = {
     "json": _open_json,
@@ -91,6 +93,11 @@ def open_store(url: str, *, clock: Clock, cache: Path | None = None) -> Store:
 
     `cache`: the folder for the index of conversation files; None: the index is in memory.
     """
+    unset = _UNSET_VARIABLE.search(url)
+    if unset is not None:
+        raise SettingsError(
+            f"the store URL contains {unset[0]}, but that environment variable is not set."
+        )
     scheme, colon, location = normalize_url(url).partition(":")
     opener = SCHEMES.get(SCHEME_ALIASES.get(scheme, scheme))
     if not colon or opener is None:

@@ -218,8 +218,12 @@ def find_media(message: Message) -> Iterator[Image | Document]:
                 yield inner
 
 
+def find_calls(message: Message) -> Iterator[ToolCall]:
+    return (part for part in parts_of(message) if isinstance(part, ToolCall))
+
+
 def call_ids(message: Message) -> list[str]:
-    return [part.id for part in parts_of(message) if isinstance(part, ToolCall)]
+    return [call.id for call in find_calls(message)]
 
 
 def _options_for(target: Dialect, prompt: Prompt) -> RequestOptions:

@@ -29,7 +29,7 @@ SENTENCE = "One two three four five six seven eight nine ten eleven twelve."
         ("choose another model with -m, or", "choose another model with /model, or"),
         ("attach it with --attach -.", "attach it with /attach -."),
         (
-            "Conversation 'x' does not exist; list conversations with: cllm --list-conversations",
+            "Conversation 'x' does not exist; list conversations with: cllm conversations list",
             "Conversation 'x' does not exist; /list lists the conversations.",
         ),
         ("the file a-m b --executable", "the file a-m b --executable"),

@@ -77,6 +77,12 @@ def test_json_needs_a_folder():
         open_store("json:", clock=now)
 
 
+@pytest.mark.parametrize("url", ["${CLLM_DATABASE}", "postgresql://ann:${CLLM_DATABASE}@host/db"])
+def test_a_variable_that_is_not_set_is_named(url: str):
+    with pytest.raises(SettingsError, match=r"\$\{CLLM_DATABASE\}, but that .* is not set"):
+        open_store(url, clock=now)
+
+
 @pytest.mark.parametrize(
     ("url", "shown"),
     [

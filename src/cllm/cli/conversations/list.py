@@ -28,7 +28,7 @@ EXAMPLES = (
     "cllm conversations list --since 2026-11-01 --json",
     "cllm conversations list --source claude-code:compaction --side",
 )
-LIST_COMMAND = "list them with: cllm --list-conversations --store"
+LIST_COMMAND = "list them with: cllm conversations list --store"
 INDENT = "  "
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 AGE = re.compile(r"(\d{1,6})([mhdw])")

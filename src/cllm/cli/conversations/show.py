@@ -128,15 +128,17 @@ def _system_text(conversation: StoredConversation) -> str:
 
 
 def _message_lines(message: Message) -> Iterator[str]:
-    """Yield the text of a message and one line per image or file in it."""
-    from cllm.wire.convert import find_media
+    """Yield the text of a message and one line per tool call, image or file in it."""
+    from cllm.wire.convert import find_calls, find_media
 
     if message.text:
         yield message.text
     try:
-        media = tuple(find_media(message))
+        calls, media = tuple(find_calls(message)), tuple(find_media(message))
     except MalformedError:
-        media = ()
+        return
+    for call in calls:
+        yield one_line(f"[call: {call.name} {call.arguments}]")
     for part in media:
         yield one_line(_media_text(part))
 
