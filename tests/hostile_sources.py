@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ def as_llm(folder: Path, messages: list[HostileMessage], title: Any) -> Path:
             return text if abs(text) < 2**63 else str(text)[:100]
         return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE conversations (id, name, model)")
         database.execute("INSERT INTO conversations VALUES ('x', ?, ?)", (column(title), "m"))
         database.execute(

@@ -51,7 +51,7 @@ def refused(request, home, provider, settings, cllm):
     [
         ('{"type": 12}', ["--json-schema", "$.type", "12"]),
         ('{"properties": {"a": {"type": "strin"}}}', ["$.properties.a.type", "'strin'"]),
-        ('{"type": "object",}', ["not JSON", "line 1, column 19"]),
+        ('{"type": object}', ["not JSON", "line 1, column 10"]),
         ("", ["empty"]),
         ("true", ["JSON object"]),
         ("[]", ["JSON object"]),

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -181,7 +182,7 @@ def test_new_conversations_of_the_shell_are_files(database, home, cllm):
     cllm("Hello", "--conversation", "cats").succeeded()
 
     assert home.file("cats").exists()
-    with sqlite3.connect(database) as connection:
+    with closing(sqlite3.connect(database)) as connection, connection:
         assert connection.execute("SELECT count(*) FROM conversations").fetchone() == (0,)
     connection.close()
 
@@ -253,7 +254,7 @@ class TestUnavailable:
 
     def test_a_database_of_a_newer_version(self, database, cllm):
         cllm("Hello", "--conversation", "cats").succeeded()
-        with sqlite3.connect(database) as connection:
+        with closing(sqlite3.connect(database)) as connection, connection:
             connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")  # noqa: S608
         connection.close()
 

@@ -7,6 +7,7 @@ files, settings, file names, environment variables, and the provider's answers a
 import json
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -388,7 +389,7 @@ def test_an_invalid_cllmfile_is_escaped_in_its_error(home, settings, on_terminal
 
 def test_the_revision_of_a_database_is_escaped(home, on_terminal):
     path = home.work / "x.db"
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE alembic_version (version_num TEXT)")
         database.execute("INSERT INTO alembic_version VALUES (?)", (HOSTILE,))
         database.execute("CREATE TABLE conversations (id TEXT)")

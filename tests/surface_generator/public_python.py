@@ -28,7 +28,11 @@ MODULES = (
 )
 PACKAGES = ("cllm.testing",)
 PACKAGE = "cllm"
-SPECIAL = ("__init__", "__new__", "__repr__", "__post_init__", "__subclasshook__")
+# Python 3.14 adds `__annotate_func__` to every class.
+SPECIAL = (
+    *("__init__", "__new__", "__repr__", "__post_init__", "__subclasshook__"),
+    "__annotate_func__",
+)
 
 
 def surface() -> dict[str, str]:

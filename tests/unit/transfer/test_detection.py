@@ -1,5 +1,6 @@
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def test_archives_and_databases_are_recognised(tmp_path: Path) -> None:
 def test_a_database_is_recognised_by_its_tables(
     tmp_path: Path, tables: tuple[str, ...], name: str | None
 ) -> None:
-    with sqlite3.connect(tmp_path / "x") as database:
+    with closing(sqlite3.connect(tmp_path / "x")) as database, database:
         for table in tables:
             database.execute(f"CREATE TABLE {table} (a)")
     assert detect_format(open_archive(tmp_path / "x")) == name

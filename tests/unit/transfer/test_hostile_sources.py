@@ -10,6 +10,7 @@ import sqlite3
 import struct
 import zipfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ async def test_deep_json_is_stored_or_reported(
     messages = [HostileMessage("a", text="DEEP"), HostileMessage("b", "a", "assistant", "Yes")]
     path = WRITERS[name](tmp_path, messages, "T")
     if name == "llm":
-        with sqlite3.connect(path) as database:
+        with closing(sqlite3.connect(path)) as database, database:
             database.execute(
                 "CREATE TABLE tool_calls (id, response_id, name, arguments, tool_call_id)"
             )

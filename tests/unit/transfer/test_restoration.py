@@ -1,5 +1,6 @@
 import io
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,7 @@ async def test_the_messages_of_a_branch_count_as_in_the_backup(target: str, tmp_
 async def test_rows_of_a_server_need_a_database(tmp_path: Path) -> None:
     source = SqliteStore(tmp_path / "a.db", clock=now)
     await fill_server_store(source)
-    with sqlite3.connect(tmp_path / "a.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection, connection:
         connection.execute("UPDATE conversations SET owner = 'local'")
         connection.execute("UPDATE turns SET owner = 'local'")
         connection.execute("UPDATE messages SET owner = 'local'")

@@ -117,7 +117,7 @@ async def test_edits_of_another_process_are_read(database):
     """Of the same length, with the conversation's own row as it was."""
     store = opened(database)
     await say(store, "demo", "t1")
-    with sqlite3.connect(database) as other:
+    with closing(sqlite3.connect(database)) as other, other:
         other.execute("UPDATE messages SET raw = replace(raw, 'user', 'USER')")
     other.close()
     lease = await store.begin_turn("demo", start("t2"), tail="window")

@@ -1,4 +1,5 @@
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -168,7 +169,7 @@ def test_the_file_is_private(path: Path):
 
 def test_an_index_of_another_version_is_refused_as_damaged(path: Path):
     PathIndex(path).close()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA user_version = 9")
     with pytest.raises(sqlite3.Error) as caught:
         PathIndex(path)

@@ -1,6 +1,7 @@
 """The search terms and summaries of conversation files."""
 
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def test_a_changed_file_has_only_its_new_words(tmp_path: Path):
     index.forget("b")
     index.forget("none")
     assert find(index, "one") == []
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         counts = [
             connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608
             for table in ("files", "terms")

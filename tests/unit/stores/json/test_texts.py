@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ async def test_a_deleted_conversation_leaves_the_index_at_once(folder: Path, cac
     await store.delete("c5")
 
     (index,) = (cache / "search").glob("*.sqlite3")
-    with sqlite3.connect(index) as connection:
+    with closing(sqlite3.connect(index)) as connection, connection:
         keys = {key for (key,) in connection.execute("SELECT key FROM files")}
         found = connection.execute("SELECT rowid FROM texts WHERE texts MATCH 'number5'").fetchall()
     assert "c4" in keys

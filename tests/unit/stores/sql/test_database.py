@@ -1,4 +1,5 @@
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def test_errors_of_the_engine_are_store_errors(tmp_path: Path, error: Exception,
 
 def test_erasing_deleted_rows_shrinks_the_file(tmp_path: Path):
     path = tmp_path / "a.db"
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE t (text)")
         connection.executemany("INSERT INTO t VALUES (?)", [("x" * 4000,)] * 50)
         connection.execute("DELETE FROM t")

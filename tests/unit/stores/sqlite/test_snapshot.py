@@ -1,4 +1,5 @@
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ async def test_rows_of_a_server_are_read_and_added_once(tmp_path: Path) -> None:
 async def test_fields_of_an_older_deployment_are_read_and_added(tmp_path: Path) -> None:
     stores = [SqliteStore(tmp_path / name, clock=now) for name in ("a.db", "b.db")]
     await fill_server_store(stores[0])
-    with sqlite3.connect(tmp_path / "a.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection, connection:
         connection.execute("""UPDATE messages SET imported = '{"total_cost": 1.5}'""")
     connection.close()
     rows = await list_server_rows(stores[0])
@@ -67,7 +68,7 @@ async def test_fields_of_an_older_deployment_are_read_and_added(tmp_path: Path) 
 async def test_a_damaged_row_does_not_hide_the_others(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "a.db", clock=now)
     await fill_server_store(store)
-    with sqlite3.connect(tmp_path / "a.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection, connection:
         connection.execute("UPDATE calls SET input_tokens = 'x' WHERE cost IS NOT NULL")
         connection.execute("UPDATE requests SET headers = '{' WHERE status IS NOT NULL")
         connection.execute("UPDATE events SET data = 'text' WHERE number = 1")

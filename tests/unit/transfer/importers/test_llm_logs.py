@@ -1,6 +1,7 @@
 import hashlib
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ OLD, NEW = LLM_FOLDER / "llm-0.31.db", LLM_FOLDER / "llm-new.db"
 
 def change(source: Path, target: Path, *statements: tuple[str, tuple[Any, ...]]) -> Path:
     shutil.copy(source, target)
-    with sqlite3.connect(target) as database:
+    with closing(sqlite3.connect(target)) as database, database:
         for statement, values in statements:
             database.execute(statement, values)
     return target
@@ -184,7 +185,7 @@ async def test_columns_can_have_values_of_any_type(
     for value in (None, 1.5, b"\xff\x00", '{"text_ref": [1, {"fragment": []}]}'):
         path = tmp_path / "logs.db"
         shutil.copy(NEW, path)
-        with sqlite3.connect(path) as database:
+        with closing(sqlite3.connect(path)) as database, database:
             triggers = database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
             for (name,) in triggers.fetchall():
                 database.execute(f"DROP TRIGGER {name}")

@@ -1,5 +1,6 @@
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ async def test_the_database_has_the_same_chats(
 ) -> None:
     chat = open_webui_chat()
     path = tmp_path / "webui.db"
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE chat (id, title, chat, created_at, updated_at, archived)")
         row = (chat["id"], chat["title"], json.dumps(chat["chat"]), 1767225600, 1767225700, 1)
         database.execute("INSERT INTO chat VALUES (?, ?, ?, ?, ?, ?)", row)

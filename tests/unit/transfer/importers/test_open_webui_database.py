@@ -1,5 +1,6 @@
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ COLUMNS = "id, chat_id, role, parent_id, content, output, model_id, files, done,
 
 
 def write_database(path: Path, chat: dict[str, Any], *rows: tuple[Any, ...]) -> Path:
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE chat (id, title, chat, created_at, pinned, meta)")
         head = (chat["id"], chat["title"], json.dumps(chat["chat"]), 1767225600, 1)
         database.execute("INSERT INTO chat VALUES (?, ?, ?, ?, ?, ?)", (*head, '{"tags": ["a"]}'))
@@ -58,7 +59,7 @@ async def test_messages_of_the_table_are_read(
 
 async def test_a_table_without_its_columns_is_reported(import_file: Import, tmp_path: Path) -> None:
     path = write_database(tmp_path / "webui.db", open_webui_chat())
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("ALTER TABLE chat_message DROP COLUMN chat_id")
     report = await import_file(path)
     assert report.imported == 0

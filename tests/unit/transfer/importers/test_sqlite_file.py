@@ -1,4 +1,5 @@
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from cllm.transfer.json_stream import DamagedFileError
 
 
 def make(path: Path) -> Path:
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE a (b)")
         database.execute("INSERT INTO a VALUES (CAST(x'ff41' AS TEXT))")
     return path

@@ -540,7 +540,7 @@ BROKEN: list[tuple[bytes | str | dict[str, Any], str]] = [
     (file_without_records(metadata={"cllm": 3}), "metadata.cllm"),
     (file_without_records(metadata={"cllm": {"version": 2}}), "newer version of cllm"),
     (file_without_records(metadata={"cllm": {"turns": [1]}}), "metadata.cllm"),
-    ('{"id":"demo","messages":[],"deep":' + "[" * 100_000 + "]" * 100_000 + "}", "deeply"),
+    ('{"id":"demo","messages":[],"deep":' + "[" * 1_000_000 + "]" * 1_000_000 + "}", "deeply"),
 ]
 
 

@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import yaml
@@ -82,7 +83,7 @@ class Llm:
 def save(folder: Path, name: str) -> None:
     target = FOLDER / name
     target.unlink(missing_ok=True)
-    with sqlite3.connect(folder / "logs.db") as database:
+    with closing(sqlite3.connect(folder / "logs.db")) as database, database:
         database.execute("VACUUM INTO ?", (str(target),))
     target.chmod(0o644)
 
@@ -101,7 +102,7 @@ def main(old: str, new: str) -> None:
         second.ask("-c", "What is he called?", reply="Rex.")
         second.ask_about_files()
         second.ask_with_tool("What is the weather in Oslo today?", call_id="call_new")
-        with sqlite3.connect(folder / "logs.db") as database:
+        with closing(sqlite3.connect(folder / "logs.db")) as database, database:
             (old_id,) = database.execute("SELECT id FROM conversations ORDER BY id").fetchone()
         second.ask("--cid", old_id, "And how old is she?", reply="You did not say.")
         save(folder, "llm-new.db")
