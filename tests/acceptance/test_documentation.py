@@ -28,6 +28,7 @@ from cllm.cli import main
 from cllm.cli.main import ALIASES, COMMANDS, root
 from cllm.commands.tool import OfferedCommand
 from cllm.core.conversation import Policy
+from cllm.default_model import SMALL_MODELS
 from cllm.library.arguments import Options
 from cllm.prices.book import KINDS
 from cllm.provider_factory import COMMON_OPTIONS, PROTOCOL_OPTIONS
@@ -436,6 +437,11 @@ def test_every_provider_has_its_row_in_the_reference(name):
     host = BUILTIN_PROVIDERS[name].base_url.partition("//")[2].split("/")[0]
     assert host in row
     assert (BUILTIN_PROVIDERS[name].key or "") in row
+
+
+@pytest.mark.parametrize(("provider", "model"), SMALL_MODELS.items())
+def test_every_model_that_cllm_chooses_is_in_the_reference(provider, model):
+    assert f"`{provider}/{model}`" in read_section("cli.md: Models and providers")
 
 
 @pytest.mark.parametrize("command", PATHS.values(), ids=PATHS)

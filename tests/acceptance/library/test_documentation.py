@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import cllm
-from cllm.library.arguments import Options
 from cllm.library.stores import BlockingStore, OpenStore
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/library.md").read_text(encoding="utf-8")
@@ -33,31 +32,7 @@ def test_the_public_name_has_its_line(name):
     assert re.search(rf"`(cllm\.)?{name}[`(]", PAGE)
 
 
-@pytest.mark.parametrize("name", Options.__annotations__)
-def test_the_option_has_its_line(name):
-    assert f"`{name}`" in PAGE
-
-
-@pytest.mark.parametrize(
-    "name",
-    [name for name in public(cllm.Conversation) if hasattr(cllm.Conversation, f"a{name}")],
-)
-def test_the_method_of_a_conversation_has_its_line(name):
-    assert f"`{name}(" in PAGE
-
-
-@pytest.mark.parametrize("name", public(cllm.ConversationManager))
-def test_the_member_of_a_manager_has_its_line(name):
-    assert re.search(rf"`{name}[`(]", PAGE)
-
-
 @pytest.mark.parametrize("name", sorted({*public(BlockingStore), "capture"} - {"kept"}))
 def test_the_operation_of_a_store_has_its_line(name):
     assert f"`{name}`" in PAGE
     assert inspect.iscoroutinefunction(getattr(OpenStore, name))
-
-
-@pytest.mark.parametrize("kind", [cllm.Conversation, cllm.ConversationManager])
-def test_the_documented_parameters_match_the_code(kind):
-    for name in inspect.signature(kind).parameters:
-        assert re.search(rf"\b{name}\b", PAGE)
