@@ -92,6 +92,8 @@ class LocalProvider:
 
     async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
         """Run one prompt at a time: the child has one slot."""
+        # A model that cannot be loaded has no notices.
+        await self._connect()
         prompt, notices = self._adapt(prompt)
         if await asyncio.to_thread(self._lacks_template):
             notices += (NO_TEMPLATE,)
