@@ -67,7 +67,7 @@ def choose_model(settings: Settings) -> ModelChoice:
     if models:
         reason = f"'{models[0].name}' is the newest model of the running Ollama"
         return ModelChoice(model=f"{OLLAMA}/{models[0].name}", reason=reason)
-    reason = "neither an API key nor a running Ollama exists"
+    reason = "no API key and no running Ollama was found"
     return ModelChoice(model=f"{LOCAL}/{DEFAULT_MODEL}", reason=reason)
 
 

@@ -24,8 +24,8 @@ def test_an_old_file_gets_the_configured_prompt_as_its_first_message(
     assert home.messages("old") == [("system", PROMPT), *SAID]
     record = home.load("old")["metadata"]["system"]
     assert record == {"policy": "captured", "source": "Cllmfile.yml: default_system_message"}
-    assert "old: got" in done.out
-    assert "1 of 1 conversation got" in done.out
+    assert "old: received" in done.out
+    assert "1 of 1 conversation received" in done.out
     assert provider.requests == []
 
 
@@ -70,9 +70,9 @@ def test_a_dry_run_lists_and_changes_nothing(home, configured, cllm):
 
     done = cllm(*MIGRATE, "--dry-run").succeeded()
 
-    assert "old: would get" in done.out
-    assert "older: would get" in done.out
-    assert "2 of 2 conversations would get" in done.out
+    assert "old: would receive" in done.out
+    assert "older: would receive" in done.out
+    assert "2 of 2 conversations would receive" in done.out
     assert home.snapshot() == before
 
 
@@ -81,7 +81,7 @@ def test_a_second_run_finds_nothing_to_do(home, configured, cllm):
     cllm(*MIGRATE).succeeded()
     before = home.snapshot()
 
-    assert "0 of 1 conversation got" in cllm(*MIGRATE).succeeded().out
+    assert "0 of 1 conversation received" in cllm(*MIGRATE).succeeded().out
     assert home.snapshot() == before
 
 

@@ -81,7 +81,7 @@ class TestBothAtOnce:
         lines = cllm("conversations", "show", "rivers", "--as-sent").succeeded().out.splitlines()
 
         assert any(line.startswith("Sent: 1 message, about ") for line in lines)
-        text = "system prompt: not stored (that of each request is used and never saved)"
+        text = "system prompt: not stored (each request sends its own)"
         assert text in lines
         assert "not kept" not in lines
 

@@ -76,7 +76,8 @@ def test_an_empty_database_is_not_taken_for_an_older_deployment(cllm, store):
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
 @pytest.mark.parametrize(
-    "command", [("db", "upgrade"), ("db", "check"), ("--list-conversations",), ("serve",)]
+    "command",
+    [("db", "upgrade"), ("db", "check"), ("--list-conversations",), ("serve", "--port", "0")],
 )
 def test_a_database_in_another_encoding_is_refused(cllm, postgres_server, encoding, command):
     options = f"TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'"

@@ -182,7 +182,7 @@ class AskCommand(HelpCommand):
 @click.option("--read-only", is_flag=True, help="Send the conversation, but do not save this turn.")
 @click.option("--list-conversations", is_flag=True, help="List the stored conversations.")
 @click.option(
-    "--all", "every_place", is_flag=True, help="List the conversations of every known place."
+    "--all", "every_place", is_flag=True, help="List the conversations of every known location."
 )
 @click.option("--show-conversation", **REF, help="Print a conversation.")
 @click.option("--delete-conversation", **REF, help="Delete a conversation permanently.")

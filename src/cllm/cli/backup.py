@@ -25,8 +25,8 @@ Without --store, the backup contains the conversation files and the database of 
 all owners.
 
 The file is a ZIP archive of conversation files with a manifest of their digests, and of the other
-data of a server. It has the mode 0600 and is complete or does not exist. cllm reads it back before
-it gets its name. The store can be used meanwhile; it is saved as it is at one moment.
+data of a server. It has the mode 0600. cllm writes it under a temporary name, reads it back and
+renames it. You can use the store during the backup, which is a snapshot of the store.
 
 Exit codes: 0 all conversations were saved, 1 some cannot be read; the others were saved."""
 EXIT_SOME_FAILED = 1

@@ -19,7 +19,7 @@ HELP = """Open the web page with example conversations.
 
 The conversations are in a temporary store, which is deleted at the end. Your own conversations are
 neither shown nor changed. Reading needs no account and no key. Messages that you send go to your
-default model: without a key, the local one."""
+default model, or to the local model if no key is set."""
 EXAMPLES = ("cllm demo", "cllm demo --no-open --port 8080")
 HOST = "127.0.0.1"
 MAX_PORT = 65_535

@@ -43,8 +43,8 @@ PULL_EXAMPLES = (
 LIST_HELP = """List models with their context window and price.
 
 Lists the local models, the models of a running Ollama, and those of the providers with a key or in
-the settings. The names are from the provider's own list, which is cached for a day, else from the
-price table. The context window is in tokens, prices are in dollars per million tokens."""
+the settings. The names come from the provider's list, which is cached for a day, or from the price
+table. The context window is in tokens, prices are in dollars per million tokens."""
 LIST_EXAMPLES = (
     "cllm models list",
     "cllm models list --provider openai",

@@ -18,12 +18,12 @@ from cllm.transfer.restoration import restore_backup
 
 HELP = """Add the conversations of a backup to a store.
 
-Without --store, conversation files return to the conversation files, and those of a database to the
-database of `cllm serve`, which is created if it does not exist.
+Without --store, each conversation returns to the kind of store that it comes from: the folder of
+conversation files, or the database of `cllm serve`, which is created if it does not exist.
 
 cllm checks all digests of the backup first. A store with other conversations needs --merge.
-Existing conversations are never changed. An interrupted restore can be repeated. The other data of
-a server is added if the store is a database.
+Existing conversations are never changed. To continue an interrupted restore, run it again. The
+other data of a server is added if the store is a database.
 
 Exit codes: 0 everything is in the store, 1 some conversations differ from the stored ones, or data
 of a server needs a database."""

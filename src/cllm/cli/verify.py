@@ -19,9 +19,9 @@ from cllm.transfer.verification import StoreCheck
 HELP = """Check that conversations are complete.
 
 Without --store, the command checks the conversation files and the database of `cllm serve`, with
-all owners. It reads every message, also of archived and side conversations, checks its turn, its
-sequence number and its path digest, and that a copy can be read. With FILE it checks the digests of
-a backup. It prints one line for each damaged conversation and changes nothing.
+all owners. It reads every message, including those of archived and side conversations. It checks
+turns, sequence numbers and path digests, and that a copy can be read. With FILE it checks the
+digests of a backup. It prints one line for each damaged conversation and changes nothing.
 
 Exit codes: 0 everything is complete, 1 at least one conversation is damaged."""
 EXIT_DAMAGED = 1

@@ -496,7 +496,7 @@ class HistoryDivergedError(StoreError):
     def __init__(self, ref: str, *, index: int) -> None:
         super().__init__(
             f"The history differs from conversation '{ref}' after {index} common messages; send "
-            "the stored history, or continue without `strict` in a branch."
+            "the stored history, or omit `strict` to continue in a branch."
         )
         self.ref = ref
         self.index = index
@@ -526,9 +526,7 @@ class TurnNotFoundError(StoreError):
 
 class StaleLeaseError(StoreError):
     http_status, http_code = 409, "conversation_busy"
-    http_message = (
-        "The turn took too long, another turn started, and this one was not saved; try again."
-    )
+    http_message = "The turn lost its lease to another turn and was not saved; try again."
 
     def __init__(self, ref: str) -> None:
         super().__init__(

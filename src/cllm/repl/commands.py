@@ -182,7 +182,7 @@ def _match_text(found: FoundConversation) -> str:
     return f"{best.sequence} {best.role}: {one_line(best.snippet)}"
 
 
-@command("model", "[NAME]", "Show the model, or continue with another one.", completes="models")
+@command("model", "[NAME]", "Show the model, or continue with another model.", completes="models")
 async def model(chat: Chat, rest: str) -> None:
     if not rest:
         chat.screen.print_lines([chat.model])
@@ -193,7 +193,7 @@ async def model(chat: Chat, rest: str) -> None:
     chat.screen.note(f"The model is {name}, from the next message on.")
 
 
-@command("system", "[TEXT]", "Show the system prompt, or continue with another one.")
+@command("system", "[TEXT]", "Show the system prompt, or continue with another prompt.")
 async def system(chat: Chat, rest: str) -> None:
     conversation = chat.conversation
     if not rest:

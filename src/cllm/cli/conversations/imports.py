@@ -18,11 +18,11 @@ HELP = """Import conversations of other programs, or of another cllm.
 
 SOURCE is the archive or `conversations.json` of ChatGPT or Claude.ai, the `logs.db` of `llm`,
 sessions of Claude Code or Codex (a file or a folder), the export or database of Open WebUI, or a
-folder, database, export or backup of cllm. A store can also be a URL such as sqlite:PATH. The
-format is recognised by the content.
+folder, database, export or backup of cllm. A store can also be a URL such as sqlite:PATH. cllm
+detects the format from the content.
 
 Other versions of a reply become variants, other paths become branches. Importing again adds only
-what is new in the source. A conversation that was changed here is not changed."""
+what is new in the source. Conversations that you changed in cllm are not changed."""
 EXAMPLES = (
     "cllm conversations import chatgpt-export.zip --dry-run",
     "cllm conversations import logs.db",

@@ -66,7 +66,9 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
 )
 @click.option("--archived", is_flag=True, help="List the archived conversations.")
 @click.option("--side", is_flag=True, help="List side conversations of agents too.")
-@click.option("--all", "every_place", is_flag=True, help="List every known place.")
+@click.option(
+    "--all", "every_place", is_flag=True, help="List the conversations of every known location."
+)
 @json_option
 @store_options
 def command(

@@ -83,9 +83,9 @@ async def _migrate(app: App, prompt: GivenPrompt, *, dry_run: bool) -> int:
     file, _, key = (prompt.source or "").partition(": ")
     name = f"the system prompt ({f'`{key}` in {file}' if key else file})"
     if dry_run:
-        result = f"{count} would get {name}; nothing was changed."
+        result = f"{count} would receive {name}; nothing was changed."
     else:
-        result = f"{count} got {name}; the others were not changed."
+        result = f"{count} received {name}; the others were not changed."
     output.print_line(result)
     return EXIT_SOME_FAILED if failed else 0
 
@@ -110,6 +110,6 @@ async def _migrate_one(app: App, summary: Summary, opening: Opening, *, dry_run:
     else:
         old = await app.store.capture(summary.id, opening) is not None
     if old:
-        gets = "would get" if dry_run else "got"
+        gets = "would receive" if dry_run else "received"
         output.print_line(f"{summary.ref}: {gets} the system prompt.")
     return old

@@ -14,8 +14,8 @@ from cllm.transfer.move import MoveResult, move_conversations
 
 HELP = """Move conversations to another store.
 
-Each conversation is added to the other store and read back; only an equal one is deleted here. An
-interrupted move can be repeated. With --copy nothing is deleted."""
+cllm adds each conversation to the other store, reads it back, and deletes it here only if both are
+equal. To continue an interrupted move, run it again. With --copy nothing is deleted."""
 EXAMPLES = (
     "cllm conversations move cats --to sqlite:cats.db",
     "cllm conversations move --all --to json:archive --copy",

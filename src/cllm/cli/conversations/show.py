@@ -38,7 +38,7 @@ KINDS = {
     "history": "message",
     "request": "new message",
 }
-UNKNOWN_PROMPT = "system prompt: not stored (that of each request is used and never saved)"
+UNKNOWN_PROMPT = "system prompt: not stored (each request sends its own)"
 REASONS = {
     "window": "before the start of the window",
     "summary": "replaced by the summary",

@@ -32,9 +32,10 @@ The reply is printed as it arrives. With --model, another model replies, also to
 EDIT_HELP = """Replace a message, in a variant or a branch.
 
 N is the number of the message, as `show` prints it. Without TEXT, the command reads standard input,
-or on a terminal opens $VISUAL or $EDITOR. Nothing is deleted. An edited user message is sent, and
-the model replies: in the last turn as a variant, which becomes the default; before it in a branch
-with the messages before the edited one. An edited reply is saved without a call of the model."""
+or on a terminal opens $VISUAL or $EDITOR. Nothing is deleted. An edited user message is sent to the
+model. In the last turn, the message and its reply become a variant, which becomes the default. In
+an earlier turn, they become a branch with the messages before them. An edited reply is saved
+without calling the model."""
 MAX_SHOWN = 60
 MAX_INPUT_BYTES = 16 * 1024 * 1024
 

@@ -160,7 +160,7 @@ TEXTS = {
     "segment_summary": "Summary",
     "segment_system": "System",
     "segment_template": "Chat template",
-    "system_not_stored": "Not stored: that of each request is used and never saved",
+    "system_not_stored": "Not stored: each request sends its own",
     "show_message": "Show the message",
     "tool_calls": "[tool calls]",
     "tree": "Branches and variants",

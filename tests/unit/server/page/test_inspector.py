@@ -147,7 +147,7 @@ class TestRows:
     def test_the_system_prompt_of_a_dynamic_conversation_is_not_claimed_to_be_sent(self):
         [row] = list_rows(make_prompt(sent("system", None), system_policy="dynamic"), "c")
 
-        assert row.content == "Not stored: that of each request is used and never saved"
+        assert row.content == "Not stored: each request sends its own"
 
     def test_other_content_of_the_client_is_a_reason(self):
         content = {"a": 1}
@@ -195,7 +195,7 @@ class TestColumn:
 
         assert f'data-turn="{turn.id}"' in html
         assert re.findall(r'class="preview" dir="auto">([^<]*)<', html) == [
-            "Not stored: that of each request is used and never saved",
+            "Not stored: each request sends its own",
             "One",
             "1",
             "Two",
