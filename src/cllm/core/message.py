@@ -15,8 +15,9 @@ Dialect = Literal["openai", "anthropic", "bedrock", "responses"]
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One message with its unchanged JSON.
 
-    `raw` is compact UTF-8. A message is sent back in its own dialect as the same bytes, because
-    provider caches compare bytes. An OpenAI `developer` message has the role `system`.
+    `raw` is UTF-8, spaced as it arrived; in a conversation file it is compact. A message is sent
+    back in its own dialect as the same bytes, because provider caches compare bytes. An OpenAI
+    `developer` message has the role `system`.
     """
 
     role: Role

@@ -28,6 +28,7 @@ from cllm.wire.conversation_file.codec import (
     encode_conversation,
     find_edited_turns,
 )
+from cllm.wire.conversation_file.messages import compact_messages
 from cllm.wire.path_digest import digest_turns
 
 
@@ -158,7 +159,7 @@ def find_problems(conversation: StoredConversation, summary: Summary) -> Iterato
     except (DamagedFileError, CllmError, ValueError) as error:
         yield f"a copy of it cannot be read ({error})"
         return
-    if copy != replace(conversation, owner=LOCAL_OWNER, first_sequence=1):
+    if copy != replace(compact_messages(conversation), owner=LOCAL_OWNER, first_sequence=1):
         yield "a copy of it differs"
 
 

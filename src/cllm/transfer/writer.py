@@ -23,6 +23,7 @@ from cllm.transfer.import_plan import (
 )
 from cllm.transfer.message_tree import ImportedConversation
 from cllm.transfer.report import ImportReport
+from cllm.wire.conversation_file.messages import compact_messages
 
 CHANGED_HERE = "it was changed here since it was imported; delete it here to import it again"
 CHANGED_IN_SOURCE = (
@@ -178,12 +179,13 @@ def map_parent(conversation: StoredConversation, ids: dict[str, str]) -> StoredC
 
 
 def is_same_content(one: StoredConversation, other: StoredConversation) -> bool:
-    """Whether two conversations are equal, except for IDs and owner that depend on the store."""
+    """Whether two conversations are equal, except for IDs, owner and spacing of the store."""
     return _comparable(one) == _comparable(other)
 
 
 def has_turns(one: StoredConversation, other: StoredConversation) -> bool:
     """Whether a conversation starts with all turns of another, and has all of its variants."""
+    one, other = compact_messages(one), compact_messages(other)
     count = len(other.turns)
     known = {turn.id for turn in one.variants}
     return (
@@ -196,7 +198,7 @@ def has_turns(one: StoredConversation, other: StoredConversation) -> bool:
 def _comparable(conversation: StoredConversation) -> StoredConversation:
     parent = conversation.parent
     return replace(
-        conversation,
+        compact_messages(conversation),
         id=conversation.ref,
         name=None,
         owner=LOCAL_OWNER,

@@ -9,7 +9,8 @@ from tests.unit.transfer.conftest import Import, list_all
 from cllm.app import now
 from cllm.core.conversation import StoredConversation
 from cllm.core.errors import ConversationNotFoundError, StoreUnavailableError, UsageError
-from cllm.core.ports import Changes, NewConversation, Page, Store
+from cllm.core.message import Message
+from cllm.core.ports import Changes, NewConversation, Page, Store, TurnStart
 from cllm.stores.combined import CombinedStore
 from cllm.stores.json.store import JsonFileStore
 from cllm.stores.memory import MemoryStore
@@ -57,6 +58,19 @@ async def test_a_copy_that_differs_deletes_nothing(store: Store) -> None:
     result = await move_conversations(store, Forgetful(clock=now), (), clock=now)
     assert (result.count, result.problems) == (0, ["cats: the copy differs; nothing was deleted."])
     assert len(await list_all(store)) == 1
+
+
+async def test_the_spacing_of_a_request_is_no_difference(store: Store, tmp_path: Path) -> None:
+    spaced = Message(role="user", raw=b'{"role": "user", "content": "Hello"}')
+    await store.create(NewConversation(id="cats"))
+    lease = await store.begin_turn("cats", TurnStart(id="t1", messages=(spaced,)))
+    await store.finish_turn(lease, msgspec.structs.replace(lease.turn, state="complete"))
+    target = JsonFileStore(tmp_path, clock=now)
+    for _ in range(2):
+        copied = await move_conversations(store, target, (), clock=now, is_copy=True)
+        assert (copied.count, copied.problems) == (1, [])
+    result = await move_conversations(store, target, (), clock=now)
+    assert (result.count, result.problems) == (1, [])
 
 
 async def test_a_change_during_the_move_is_not_lost(store: Store) -> None:

@@ -26,6 +26,8 @@ TURN = Turn(
 )
 CATS = StoredConversation(id="cats", created_at=MOMENT, updated_at=MOMENT, turns=(TURN,))
 BROKEN = Message(role="user", raw=b"{")
+SPACED = Message(role="user", raw=b'{"role": "user", "content": [{"type": "text", "text": "a"}]}')
+SPACED_SYSTEM = Message(role="system", raw=b'{"role": "system",  "content": "Be brief."}')
 EARLIER = MOMENT.replace(year=2020)
 
 
@@ -33,6 +35,8 @@ EARLIER = MOMENT.replace(year=2020)
     ("changes", "problem"),
     [
         ({}, None),
+        ({"system": SPACED_SYSTEM, "turns": (replace(TURN, messages=(SPACED,)),)}, None),
+        ({"variants": (replace(TURN, id="t2", messages=(SPACED,)),)}, None),
         ({"pins": (3,)}, "a pin refers to a message that does not exist"),
         ({"summary": StandingSummary(text="x", through=3, tokens=1)}, "its summary ends after"),
         ({"variants": (TURN,)}, "two turns have the same ID"),

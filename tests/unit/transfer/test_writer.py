@@ -10,7 +10,7 @@ from tests.unit.transfer.conftest import Import, list_all, texts
 from cllm.app import now
 from cllm.core.conversation import Branch, StoredConversation
 from cllm.core.errors import StoreUnavailableError
-from cllm.core.message import plain_message
+from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, NewConversation, Store, TurnStart
 from cllm.stores.json.store import JsonFileStore
 from cllm.stores.memory import MemoryStore
@@ -167,6 +167,24 @@ async def test_a_stored_conversation_that_has_grown_is_continued(store: Store) -
     await other.finish_turn(lease, replace(lease.turn, state="complete"))
     await writer.add(await other.load("cats"))
     assert [one.reason for one in report.skipped] == [DIFFERS]
+
+
+async def test_a_stored_conversation_that_a_client_sent_with_spaces_is_continued(
+    tmp_path: Path,
+) -> None:
+    other = MemoryStore(clock=now)
+    await other.create(NewConversation(id="cats"))
+    report = ImportReport()
+    writer = ImportWriter(JsonFileStore(tmp_path, clock=now), report, clock=now)
+    for text in ("One", "Two"):
+        raw = json.dumps({"role": "user", "content": text}).encode()
+        start = TurnStart(id=text, messages=(Message(role="user", raw=raw),))
+        lease = await other.begin_turn("cats", start)
+        await other.finish_turn(lease, replace(lease.turn, state="complete"))
+        for _ in range(2):
+            await writer.add(await other.load("cats"))
+    assert (report.imported, report.continued, report.unchanged) == (1, 1, 2)
+    assert report.skipped == []
 
 
 async def test_what_a_store_refuses_is_reported(store: Store) -> None:

@@ -10,7 +10,10 @@ from typing import TypeVar
 
 import msgspec
 
+from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import Dialect, Message, Role
+
+replace = msgspec.structs.replace
 
 ROLES: dict[str, Role] = {
     "system": "system",
@@ -88,6 +91,32 @@ class MessageHead(msgspec.Struct):
 
 def compact(raw: bytes | msgspec.Raw) -> bytes:
     return msgspec.json.format(bytes(raw), indent=-1)
+
+
+def compact_messages(conversation: StoredConversation) -> StoredConversation:
+    """Return a conversation whose messages are as they are read from a file.
+
+    A message that a client sent with spaces between the tokens of its JSON has them in a database.
+    """
+    system = conversation.system
+    return replace(
+        conversation,
+        system=None if system is None else _compact_message(system),
+        turns=tuple(map(_compact_turn, conversation.turns)),
+        variants=tuple(map(_compact_turn, conversation.variants)),
+    )
+
+
+def _compact_turn(turn: Turn) -> Turn:
+    return replace(turn, messages=tuple(map(_compact_message, turn.messages)))
+
+
+def _compact_message(message: Message) -> Message:
+    try:
+        raw = compact(message.raw)
+    except (msgspec.MsgspecError, RecursionError):
+        return message
+    return message if raw == message.raw else replace(message, raw=raw)
 
 
 def decode_message(raw: bytes | msgspec.Raw) -> Message:
