@@ -268,6 +268,18 @@ class TestShow:
         run("show", "--as-sent").failed_with_one_sentence("needs the ID", code=2)
 
 
+def test_the_prompt_of_a_turn_in_an_old_file(cllm, home, settings):
+    settings(default_system_message="You are a vet.")
+    said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    home.write_conversation("old", {"id": "old", "messages": said})
+    assert "so the configured one" not in cllm("conversations", "show", "old").succeeded().err
+    cllm("One.", "--conversation", "old").succeeded()
+
+    text = cllm("conversations", "show", "old", "--as-sent").succeeded().out
+
+    assert "\nsystem prompt: not stored (the configured one is used and not saved)\n" in text
+
+
 class TestStats:
     def test_the_usage_of_days_and_models(self, run, ask):
         ask("One.")

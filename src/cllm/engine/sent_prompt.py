@@ -230,7 +230,10 @@ def _list_added(
         yield "system", None
     elif prompt is not None:
         yield "system", prompt
-    elif record is not None and (template := _find_template_prompt(turn, history, messages)):
+    elif record is None:
+        # The configured prompt was sent and not saved, if there was one.
+        yield "system", None
+    elif (template := _find_template_prompt(turn, history, messages)) is not None:
         yield "template", template
     if window.summary_through is None:
         return

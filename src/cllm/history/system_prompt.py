@@ -234,6 +234,9 @@ def find_prompt_difference(conversation: StoredConversation, prompt: GivenPrompt
     """Return a notice if a prompt is configured and differs from the captured one."""
     name = conversation.name or conversation.id
     record = conversation.system_record
+    if conversation.is_untouched or (record is None and conversation.system is None):
+        # The configured one is used.
+        return None
     if record is not None and record.policy != "captured":
         return None
     if record is not None and (record.source or "").startswith("--system"):

@@ -87,7 +87,8 @@ def test_whether_a_dynamic_conversation_sent_a_system_prompt_is_unknown():
         ("local/smollm2-135m", "captured", None, ["template", "request"]),
         ("local/smollm2-135m", "captured", "Be brief.", ["system", "request"]),
         ("local/smollm2-135m", "dynamic", None, ["system", "request"]),
-        ("local/smollm2-135m", None, None, ["request"]),
+        ("local/smollm2-135m", None, None, ["system", "request"]),
+        ("local/smollm2-135m", None, "Be brief.", ["system", "request"]),
         ("local/qwen3-0.6b", "captured", None, ["request"]),
     ],
 )
@@ -114,5 +115,5 @@ def test_a_turn_without_a_record_is_not_exact():
 
     view = view_prompt(make_conversation(turn), turn)
 
-    assert [one.content for one in view.sent] == ["Q1"]
+    assert [one.content for one in view.sent] == [NOT_STORED, "Q1"]
     assert not view.exact

@@ -25,6 +25,7 @@ from cllm.history.system_prompt import (
     build_branch_opening,
     build_captured_opening,
     choose_system,
+    find_prompt_difference,
     prompt_without_context,
     split_messages,
 )
@@ -260,6 +261,15 @@ class TestCaptured:
         value = captured(source=source)
 
         assert choose(value, configured) == SystemChoice(message=value.system)
+
+    @pytest.mark.parametrize(
+        "value",
+        [conversation(), conversation(state=None), captured(None, "none", state=None)],
+        ids=["old file without a prompt", "no messages", "no messages, captured"],
+    )
+    def test_a_conversation_that_uses_the_configured_prompt_has_no_difference(self, value):
+        assert find_prompt_difference(value, CONFIGURED) is None
+        assert choose(value, CONFIGURED).message == CONFIGURED.message
 
     def test_a_context_error_block_is_no_difference(self):
         failed = "--- Context Error: date ---\nCommand exited with code 1\n--- End Context ---"

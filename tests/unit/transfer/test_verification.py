@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from cllm.app import now
-from cllm.core.conversation import StandingSummary, StoredConversation, Turn
+from cllm.core.conversation import StandingSummary, StoredConversation, Turn, WindowRecord
 from cllm.core.message import Message, plain_message
 from cllm.core.ports.snapshot import MessageRow, TurnRow
 from cllm.stores.json.store import JsonFileStore
@@ -28,6 +28,9 @@ CATS = StoredConversation(id="cats", created_at=MOMENT, updated_at=MOMENT, turns
 BROKEN = Message(role="user", raw=b"{")
 SPACED = Message(role="user", raw=b'{"role": "user", "content": [{"type": "text", "text": "a"}]}')
 SPACED_SYSTEM = Message(role="system", raw=b'{"role": "system",  "content": "Be brief."}')
+WINDOW = WindowRecord(
+    first_sequence=1, sent_messages=1, parameters=msgspec.Raw(b'{"user":"ann","tools":[{"a":1}]}')
+)
 EARLIER = MOMENT.replace(year=2020)
 
 
@@ -37,6 +40,7 @@ EARLIER = MOMENT.replace(year=2020)
         ({}, None),
         ({"system": SPACED_SYSTEM, "turns": (replace(TURN, messages=(SPACED,)),)}, None),
         ({"variants": (replace(TURN, id="t2", messages=(SPACED,)),)}, None),
+        ({"turns": (replace(TURN, window=WINDOW),)}, None),
         ({"pins": (3,)}, "a pin refers to a message that does not exist"),
         ({"summary": StandingSummary(text="x", through=3, tokens=1)}, "its summary ends after"),
         ({"variants": (TURN,)}, "two turns have the same ID"),

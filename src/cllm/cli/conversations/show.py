@@ -39,6 +39,7 @@ KINDS = {
     "request": "new message",
 }
 UNKNOWN_PROMPT = "system prompt: not stored (each request sends its own)"
+UNRECORDED_PROMPT = "system prompt: not stored (the configured one is used and not saved)"
 REASONS = {
     "window": "before the start of the window",
     "summary": "replaced by the summary",
@@ -184,7 +185,8 @@ async def _print_prompt(app: App, ref: str, chosen: str, *, as_json: bool) -> No
     for one in view.sent:
         if one.is_unknown:
             output.print_line("")
-            output.print_styled(output.style(UNKNOWN_PROMPT, output.BOLD))
+            unknown = UNRECORDED_PROMPT if view.system_policy is None else UNKNOWN_PROMPT
+            output.print_styled(output.style(unknown, output.BOLD))
             continue
         number = "" if one.sequence_number is None else f" {one.sequence_number}"
         other = "" if one.conversation_id is None else f" of {one.conversation_id}"

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from cllm.core.conversation import StoredConversation, Turn
+from cllm.core.conversation import StoredConversation, Turn, WindowRecord
 from cllm.core.message import Dialect, Message, Role
 
 replace = msgspec.structs.replace
@@ -94,7 +94,7 @@ def compact(raw: bytes | msgspec.Raw) -> bytes:
 
 
 def compact_messages(conversation: StoredConversation) -> StoredConversation:
-    """Return a conversation whose messages are as they are read from a file.
+    """Return a conversation whose JSON is as it is read from a file.
 
     A message that a client sent with spaces between the tokens of its JSON has them in a database.
     """
@@ -108,7 +108,17 @@ def compact_messages(conversation: StoredConversation) -> StoredConversation:
 
 
 def _compact_turn(turn: Turn) -> Turn:
-    return replace(turn, messages=tuple(map(_compact_message, turn.messages)))
+    return replace(
+        turn,
+        messages=tuple(map(_compact_message, turn.messages)),
+        window=compact_window(turn.window),
+    )
+
+
+def compact_window(window: WindowRecord | None) -> WindowRecord | None:
+    if window is None or isinstance(window.parameters, msgspec.UnsetType):
+        return window
+    return replace(window, parameters=msgspec.Raw(compact(window.parameters)))
 
 
 def _compact_message(message: Message) -> Message:

@@ -29,6 +29,7 @@ from cllm.wire.conversation_file.messages import (
     MessageRange,
     UnreadableError,
     compact,
+    compact_window,
     decode_message,
     digest_hashes,
 )
@@ -120,7 +121,7 @@ def decode_turn(record: TurnRecord, messages: tuple[Message, ...] | None = None)
         usage=record.usage,
         cost=record.cost,
         notices=record.notices,
-        window=record.window,
+        window=compact_window(record.window),
         failure=record.failure,
     )
 
