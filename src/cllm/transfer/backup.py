@@ -87,6 +87,8 @@ class BackupFile:
         if isinstance(file, Path) and file.exists() and not file.is_file():
             # Opening a pipe would block.
             raise UsageError(f"{path} is not a file; name the file of a backup.")
+        if isinstance(file, Path) and not file.exists():
+            raise UsageError(f"Cannot read {path} (no such file or directory); check the path.")
         try:
             self._zip = zipfile.ZipFile(file)
             size = self._zip.getinfo(MANIFEST).file_size

@@ -114,6 +114,11 @@ async def test_unreadable_conversations_are_reported_and_the_others_saved(tmp_pa
     assert "bad.json" in result.problems[0]
 
 
+async def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"Cannot read .*b.zip \(no such file or directory\)"):
+        BackupFile(tmp_path / "b.zip", tmp_path / "b.zip")
+
+
 @pytest.mark.parametrize(
     "files", [{"a": b""}, {"manifest.json": b"{"}, {"manifest.json": {"format": "other"}}]
 )
@@ -121,8 +126,6 @@ async def test_another_file_is_not_a_backup(tmp_path: Path, files: dict[str, obj
     path = write_zip(tmp_path / "b.zip", files)
     with pytest.raises(UsageError, match="not a readable backup"):
         BackupFile(path, path)
-    with pytest.raises(UsageError, match="not a readable backup"):
-        BackupFile(tmp_path / "missing", tmp_path / "missing")
 
 
 async def test_a_newer_backup_is_refused(store: Store) -> None:
