@@ -248,11 +248,12 @@ class _Builder:
         head = () if opening.system is None else (opening.system,)
         sent = [*head, *history, *turn.asked]
         prompt = self._demo.base + sum(estimate_tokens(message, weights) for message in sent)
-        usage = Usage()
+        usage, call = Usage(), Usage()
         for message in turn.messages[len(turn.asked) :]:
             tokens = estimate_tokens(message, weights)
             if message.role == "assistant":
-                usage += self._count_call(turn.provider, prompt, tokens, bool(demo.thinking))
+                call = self._count_call(turn.provider, prompt, tokens, bool(demo.thinking))
+                usage += call
             prompt += tokens
         started = turn.started_at
         ended = started + _guess_duration(demo)
@@ -266,7 +267,7 @@ class _Builder:
                 first_sequence=first,
                 sent_messages=len(sent) - len(head),
                 left_out_messages=left_out,
-                counted=usage.prompt,
+                counted=call.prompt,
             ),
         )
 

@@ -71,6 +71,12 @@ def test_every_window_agrees_with_the_messages(conversations):
             assert view_prompt(one, turn).exact, one.title
 
 
+def test_the_counted_prompt_is_that_of_the_last_call(conversations):
+    first, second = conversations["Fix the flaky test in test_upload.py"].turns
+    assert first.window.counted < second.window.counted < 40_000
+    assert second.usage.prompt > 3 * second.window.counted
+
+
 def test_a_small_window_leaves_turns_out_but_not_the_pinned_one(conversations):
     campaign = next(one for one in conversations.values() if one.pins)
     prompt = view_prompt(campaign, campaign.turns[-1])
