@@ -1,5 +1,6 @@
 """The shell and a server without keys on loopback see the same conversations."""
 
+import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -60,6 +61,26 @@ class TestBothAtOnce:
 
         assert shell == [unnamed, "dogs", "cats"]
         assert [one["name"] or one["id"] for one in server] == [unnamed, "dogs", "files:cats"]
+
+    def test_conversations_of_clients_that_send_json_with_spaces_are_complete(self, served, cllm):
+        model, said = "openai/gpt-test", [{"role": "user", "content": "Hello"}]
+        named = {"X-Conversation-ID": "dogs"}
+        first = {"model": model, "input": [{"type": "message", **said[0]}], "user": "ann"}
+        response = served("POST", "/v1/responses", json.dumps(first, indent=2).encode())
+        again = {**first, "previous_response_id": response.json["id"]}
+        for path, body, headers in (
+            ("/v1/responses", again, {}),
+            ("/v1/chat/completions", {"model": model, "messages": said}, named),
+            ("/v1/messages", {"model": model, "max_tokens": 9, "messages": said}, named),
+        ):
+            sent = served("POST", path, json.dumps(body, indent=2).encode(), headers)
+            assert sent.status == 200, sent.json
+
+        assert "all complete" in cllm("verify").succeeded().out
+        cllm("backup", "saved.zip").succeeded()
+        assert "; 2 existed, 0 skipped" in cllm("restore", "saved.zip").succeeded().out
+        cllm("conversations", "move", "--all", "--to", "json:moved").succeeded()
+        assert "all complete" in cllm("verify", "--store", "json:moved").succeeded().out
 
     def test_the_shell_continues_a_conversation_of_the_server(self, served, provider, cllm, home):
         start_named(served, "dogs")
