@@ -1,5 +1,6 @@
 """The OpenAPI description as HTML without scripts or external resources."""
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from html import escape
@@ -64,7 +65,7 @@ def _render_route(method: str, path: str, operation: dict[str, Any]) -> str:
         (*_render_parameters(operation), *_render_body(operation), *_render_responses(operation))
     )
     name = escape(operation["operationId"])
-    summary = f"<summary>{head} {escape(operation['summary'])}</summary>"
+    summary = f"<summary>{head} {_render_text(operation['summary'])}</summary>"
     return f'<details id="{name}">{summary}\n{inner}\n</details>'
 
 
@@ -87,7 +88,7 @@ def _render_body(operation: dict[str, Any]) -> Iterator[str]:
 
 def _render_responses(operation: dict[str, Any]) -> Iterator[str]:
     rows = (
-        f"<tr><td>{escape(status)}</td><td>{escape(response['description'])}</td>"
+        f"<tr><td>{escape(status)}</td><td>{_render_text(response['description'])}</td>"
         f"<td>{', '.join(_render_contents(response))}</td></tr>"
         for status, response in operation["responses"].items()
     )
@@ -97,6 +98,10 @@ def _render_responses(operation: dict[str, Any]) -> Iterator[str]:
 def _render_contents(response: dict[str, Any]) -> Iterator[str]:
     for media, content in response.get("content", {}).items():
         yield f"{escape(media)}: {_render_schema(content['schema'])}"
+
+
+def _render_text(text: str) -> str:
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def _render_schema(schema: dict[str, Any]) -> str:

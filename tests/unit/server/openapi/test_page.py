@@ -18,3 +18,6 @@ async def test_the_page_lists_every_route_and_loads_nothing_else(tmp_path):
     assert not re.search(r"<(script|link|img|iframe)|https?://", response.text)
     for target in re.findall(r'href="#([^"]+)"', response.text):
         assert f'id="{target}"' in response.text
+    summaries = re.findall(r"<summary>.*</summary>", response.text)
+    assert any("unless <code>store</code> is false" in each for each in summaries)
+    assert not any("`" in each for each in summaries)
