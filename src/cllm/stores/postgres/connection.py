@@ -48,6 +48,9 @@ ROLLED_BACK = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 NOT_CONNECTED = (asyncpg.CannotConnectNowError, ConnectionError, FileNotFoundError)
 """Not connected: the server is starting, stopping or not running."""
 
+_WRONG_PARAMETER = (asyncpg.ClientConfigurationError, asyncpg.UndefinedObjectError)
+"""The driver or PostgreSQL names the parameter; neither repeats a password."""
+
 _UNREADABLE = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)
 
 DRIVER_ERRORS = (
@@ -92,10 +95,6 @@ _MESSAGES: tuple[tuple[type[BaseException], str], ...] = (
     (asyncpg.QueryCanceledError, _TIMED_OUT),
     (ssl.SSLError, "The TLS connection to PostgreSQL failed; check sslmode in the store URL."),
     (asyncpg.CannotConnectNowError, "PostgreSQL is starting or stopping; try again in a moment."),
-    (
-        asyncpg.ClientConfigurationError,
-        "The store URL is not a valid PostgreSQL URL; write postgresql://HOST/DATABASE.",
-    ),
 )
 
 
@@ -123,6 +122,10 @@ def postgres_error(error: BaseException) -> CllmError:
         return UsageError(TOO_LARGE)
     if isinstance(error, asyncpg.ProgramLimitExceededError):
         return UsageError(TOO_LONG)
+    if isinstance(error, _WRONG_PARAMETER):
+        return StoreUnavailableError(
+            f"A parameter of the store URL cannot be used ({_first_line(error)}); correct it."
+        )
     for kind, message in _MESSAGES:
         if isinstance(error, kind):
             return StoreUnavailableError(message)
@@ -133,6 +136,11 @@ def postgres_error(error: BaseException) -> CllmError:
         f"PostgreSQL rejected the operation ({state}), and nothing was stored; "
         "see its log for the reason."
     )
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the error without its hint."""
+    return str(error).partition("\n")[0].rstrip(".")
 
 
 T = TypeVar("T")
