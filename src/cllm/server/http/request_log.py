@@ -1,8 +1,8 @@
 """The log line of a request, written by a thread.
 
 A line has no message of a conversation, system prompt or key: only IDs, names, numbers, the error
-message of a provider or a store, and the client's address and user agent. It has the path, without its query,
-only if no route has it.
+message of a provider or a store, and the client's address and user agent. It has the path, without
+its query, only if no route has it.
 """
 
 import logging

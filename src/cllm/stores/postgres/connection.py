@@ -116,23 +116,29 @@ def is_connection_lost(error: BaseException | None) -> bool:
 
 
 def postgres_error(error: BaseException) -> CllmError:
+    return _invalid_value_error(error) or StoreUnavailableError(_describe_error(error))
+
+
+def _invalid_value_error(error: BaseException) -> CllmError | None:
     if isinstance(error, _UNREADABLE) or isinstance(error.__cause__, UnicodeEncodeError):
         return invalid_text_error()
     if isinstance(error.__cause__, OverflowError):
         return UsageError(TOO_LARGE)
     if isinstance(error, asyncpg.ProgramLimitExceededError):
         return UsageError(TOO_LONG)
+    return None
+
+
+def _describe_error(error: BaseException) -> str:
     if isinstance(error, _WRONG_PARAMETER):
-        return StoreUnavailableError(
-            f"A parameter of the store URL cannot be used ({_first_line(error)}); correct it."
-        )
+        return f"A parameter of the store URL cannot be used ({_first_line(error)}); correct it."
     for kind, message in _MESSAGES:
         if isinstance(error, kind):
-            return StoreUnavailableError(message)
+            return message
     if is_connection_lost(error):
-        return StoreUnavailableError(_UNREACHABLE)
+        return _UNREACHABLE
     state = getattr(error, "sqlstate", None) or type(error).__name__
-    return StoreUnavailableError(
+    return (
         f"PostgreSQL rejected the operation ({state}), and nothing was stored; "
         "see its log for the reason."
     )
