@@ -7,6 +7,7 @@ process and each of several workers run the same code.
 import asyncio
 import contextlib
 import ctypes
+import errno
 import gc
 import os
 import resource
@@ -107,8 +108,11 @@ def bind(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         number = error.errno if isinstance(error, OSError) else None
         reason = os.strerror(number).lower() if number and number > 0 else str(error)
+        # A name that cannot be resolved has a negative number.
+        is_address = number is not None and (number < 0 or number == errno.EADDRNOTAVAIL)
+        advice = "address with --host" if is_address else "port with --port"
         raise UsageError(
-            f"Cannot listen on {host}, port {port} ({reason}); choose another port with --port."
+            f"Cannot listen on {host}, port {port} ({reason}); choose another {advice}."
         ) from error
     # Connections inherit it; the default is several megabytes.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
