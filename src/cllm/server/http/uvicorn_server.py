@@ -27,7 +27,13 @@ from cllm.core.errors import CllmError, UsageError
 from cllm.server.http.app import build_app
 from cllm.server.http.http_protocol import HttpProtocol
 from cllm.server.http.supervisor import Supervisor
-from cllm.server.state import ServerState, check_public_access, check_store, open_server_state
+from cllm.server.state import (
+    ServerState,
+    check_public_access,
+    check_store,
+    check_trusted_proxies,
+    open_server_state,
+)
 from cllm.settings.load import Settings, server_store
 from cllm.settings.sections import ServerSettings
 
@@ -50,6 +56,7 @@ def listen(settings: Settings, *, prepare: Callable[[], None], on_listen: OnList
     """Serve until a signal stops the process."""
     server_store(settings)
     check_public_access(settings.server)
+    check_trusted_proxies(settings.server)
     raise_open_file_limit()
     server = settings.server
     tls = load_certificate(server)
