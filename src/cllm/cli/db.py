@@ -41,10 +41,10 @@ CHECK_HELP = """Compare the tables with the revision of the database.
 The exit code is 1 if they differ, or if this version of cllm cannot upgrade the database."""
 ADOPT_HELP = """Register a database that the older REST service created.
 
-See docs/how-to/migrate-clients.md. After this, `cllm db upgrade` can upgrade the database. The command
-changes no existing data; in the oldest databases it also adds the column `total_cost` to the
-messages and fills it from their metadata. After the upgrade, conversations without a user belong to
-the owner `local`."""
+See docs/how-to/migrate-clients.md. After this, `cllm db upgrade` can upgrade the database. The
+command changes no existing data; in the oldest databases it also adds the column `total_cost` to
+the messages and fills it from their metadata. After the upgrade, conversations without a user
+belong to the owner `local`."""
 
 _store = click.option(
     "--store",

@@ -27,8 +27,8 @@ from cllm.terminal import cut_cells, local_time, one_line, pluralize
 HELP = """Print branches and variants as a tree.
 
 With ID, the command prints the conversation, its parents and branches, and the variants of their
-turns. Without ID, it prints every conversation that has branches. A variant such as cats@3.1 is the first
-variant of the turn that starts with message 3; `diff` accepts it."""
+turns. Without ID, it prints every conversation that has branches. A variant such as cats@3.1 is the
+first variant of the turn that starts with message 3; `diff` accepts it."""
 EXAMPLES = ("cllm conversations tree cats", "cllm conversations tree")
 MIDDLE, LAST, LINE, SPACE = "├─ ", "└─ ", "│  ", "   "
 
