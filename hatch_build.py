@@ -14,6 +14,11 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:)([^)]+)\)")
 # A reader of PyPI has no source tree.
 SOURCE_SECTION = re.compile(r"^## Quick start\n.*?(?=^## )", re.MULTILINE | re.DOTALL)
+UPGRADE_SENTENCE = re.compile(r"To upgrade, repeat .*?`pipx upgrade cllm`\.", re.DOTALL)
+UPGRADE = (
+    "To upgrade, run `pipx upgrade cllm`, `uv tool upgrade cllm` or, in the virtual environment, "
+    "`pip install --upgrade 'cllm[local,server]'`."
+)
 INSTALLATION = {
     ", without an account. Run this in the folder of this README:": ", without an account:",
     "'.[": "'cllm[",
@@ -28,7 +33,7 @@ def render_description(readme: str, url: str, tag: str) -> str:
         image, text, path = found.groups()
         return f"{image}[{text}]({url}/{'raw' if image else 'blob'}/{tag}/{path})"
 
-    readme = SOURCE_SECTION.sub("", readme)
+    readme = UPGRADE_SENTENCE.sub(UPGRADE, SOURCE_SECTION.sub("", readme))
     for old, new in INSTALLATION.items():
         readme = readme.replace(old, new)
     return LINK.sub(replace, readme)

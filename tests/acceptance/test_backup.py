@@ -164,6 +164,18 @@ def test_all_names_the_conversations_that_it_leaves_out(
     )
 
 
+def test_an_empty_list_names_the_other_owners(cllm: Cllm, home: Home) -> None:
+    async def fill() -> None:
+        store = SqliteStore(home.work / "theirs.db", clock=now)
+        for owner in ("ann", "bob"):
+            await store.create(NewConversation(id=owner), owner=owner)
+        await store.close()
+
+    asyncio.run(fill())
+    listed = cllm("conversations", "list", "--store", "sqlite:theirs.db").succeeded()
+    assert "The conversations of 2 other owners are not listed" in listed.err
+
+
 def test_an_export_of_nothing_says_where_it_looked(cllm: Cllm, home: Home) -> None:
     exported = cllm("conversations", "export", "--all", "--format", "jsonl").succeeded()
     assert exported.err == f"There are no conversations in {home.conversations}.\n"

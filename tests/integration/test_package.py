@@ -119,7 +119,9 @@ def test_the_description_has_absolute_links_in_a_build_of_the_repository(tmp_pat
         path = path.removeprefix(f"{base}/raw/v{cllm.__version__}/")
         assert (ROOT / path).exists(), target
     assert "pip install 'cllm[local,server]'" in text
+    assert "`uv tool upgrade cllm`" in text
     assert "folder of this README" not in text
+    assert "new source" not in text
     assert "make demo" not in text
     links = built.get_all("Project-URL") or []
     assert f"Repository, {base}" in links

@@ -23,7 +23,7 @@ CHAT_COMMANDS = {
     re.compile(r"list conversations with: cllm conversations list"): (
         "/list lists the conversations."
     ),
-    re.compile(r"(?<![\w-])-m (?=[\w/])"): "/model ",
+    re.compile(r"(?<![\w-])-m (?!pip )(?=[\w/])"): "/model ",
     re.compile(r"(?<![\w-])with -m(?=[,;. ])"): "with /model",
     re.compile(r"(?<![\w-])--attach(?![\w-])"): "/attach",
     re.compile(r"(?<![\w-])--exec(?![\w-])"): "/context",

@@ -114,6 +114,19 @@ def check_public_access(server: ServerSettings) -> None:
         )
 
 
+def check_trusted_proxies(server: ServerSettings) -> None:
+    """Raise UsageError for an entry that no address of a client would match."""
+    for entry in server.trusted_proxies:
+        try:
+            ipaddress.ip_network(entry)
+        except ValueError as error:
+            if entry != "*":
+                raise UsageError(
+                    f"server.trusted_proxies: '{entry}' is no address or network; write for "
+                    "example 127.0.0.1 or 10.0.0.0/8."
+                ) from error
+
+
 def exposes_keys(server: ServerSettings) -> bool:
     """Whether API keys reach the server unencrypted, from other machines and through no proxy."""
     is_encrypted = server.tls_cert is not None or bool(server.trusted_proxies)

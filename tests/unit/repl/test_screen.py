@@ -32,6 +32,7 @@ SENTENCE = "One two three four five six seven eight nine ten eleven twelve."
             "Conversation 'x' does not exist; list conversations with: cllm conversations list",
             "Conversation 'x' does not exist; /list lists the conversations.",
         ),
+        ("run: python3 -m pip install 'cllm[local]'", "python3 -m pip install 'cllm[local]'"),
         ("the file a-m b --executable", "the file a-m b --executable"),
     ],
 )

@@ -4,7 +4,7 @@ import pytest
 from tests.server_app import SETTINGS_WITH_KEYS, open_server_app
 
 from cllm.core.errors import UsageError
-from cllm.server.state import check_public_access
+from cllm.server.state import check_public_access, check_trusted_proxies
 from cllm.settings.sections import KeySettings, ServerSettings
 
 KEYS = (KeySettings(name="n", owner="o", key="k" * 20),)
@@ -34,3 +34,10 @@ async def test_only_a_server_without_keys_serves_conversation_files(tmp_path):
         assert server.state.files is not None
     async with open_server_app(tmp_path, SETTINGS_WITH_KEYS) as server:
         assert server.state.files is None
+
+
+def test_a_trusted_proxy_is_an_address_or_a_network():
+    check_trusted_proxies(ServerSettings(trusted_proxies=("127.0.0.1", "10.0.0.0/8", "::1", "*")))
+    for entry in ("proxy.example.org", "10.0.0.1/8", ""):
+        with pytest.raises(UsageError, match=r"server\.trusted_proxies"):
+            check_trusted_proxies(ServerSettings(trusted_proxies=(entry,)))

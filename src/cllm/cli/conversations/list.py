@@ -13,10 +13,11 @@ from cllm.cli import completion, output
 from cllm.cli.conversations.views import print_summaries, summary_fields
 from cllm.cli.inputs import HelpCommand, OptionError, json_option, store_options
 from cllm.cli.trust import open_app
+from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.ports import ArchiveFilter, Page, Store
 from cllm.settings.load import CommandLine
 from cllm.stores.registry import store_location
-from cllm.terminal import one_line
+from cllm.terminal import one_line, pluralize
 
 HELP = """List the conversations, newest first.
 
@@ -148,6 +149,11 @@ def _explain_empty_list(app: App, chosen: ListFilter) -> None:
         others = run_coroutine(app.count_other_stores())
         for text in empty_list_lines(app.store_urls, others, advice=LIST_COMMAND):
             output.note(text)
+        if owners := set(app.run(app.store.list_owners())) - {LOCAL_OWNER}:
+            output.note(
+                f"The conversations of {pluralize(len(owners), 'other owner')} are not listed: "
+                "clients with their keys see them, and `cllm backup` saves them."
+            )
         output.note('Start one with: cllm "Hello" --conversation ID')
 
 

@@ -52,11 +52,24 @@ class ApiKeys(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_api_keys(keys: Iterable[KeySettings]) -> ApiKeys:
-    return ApiKeys(keys=tuple(map(_load_api_key, keys)))
+    """Return the keys. Raises SettingsError, also if two are equal: the owner would be unclear."""
+    loaded: dict[bytes, ApiKey] = {}
+    for key in map(_load_api_key, keys):
+        other = loaded.setdefault(key.digest, key)
+        if other is not key:
+            raise SettingsError(
+                f"server.keys: the keys '{other.name}' and '{key.name}' are equal; create another "
+                "one with: openssl rand -hex 32"
+            )
+    return ApiKeys(keys=tuple(loaded.values()))
 
 
 def _load_api_key(settings: KeySettings) -> ApiKey:
     where = f"server.keys: key '{settings.name}'"
+    if not settings.name or not settings.owner:
+        raise SettingsError(f"{where} needs a name and an owner that are not empty.")
+    if settings.key is not None and settings.hash is not None:
+        raise SettingsError(f"{where} has a key and a hash; remove one of them.")
     if settings.hash is not None:
         if HASH.fullmatch(settings.hash.lower()) is None:
             raise SettingsError(f"{where} has a hash that is not a hexadecimal SHA-256.")

@@ -206,6 +206,7 @@ class RequestMiddleware:
             if sender.is_started and isinstance(error, CllmError):
                 # The data of the response is deleted or damaged.
                 record.outcome = report_error(error).code
+                record.record_error(error)
                 sender.is_aborted = True
                 return
             record.outcome = UNEXPECTED.code

@@ -1,8 +1,8 @@
 """The log line of a request, written by a thread.
 
 A line has no message of a conversation, system prompt or key: only IDs, names, numbers, the error
-message of a provider, and the client's address and user agent. It has the path, without its query,
-only if no route has it.
+message of a provider or a store, and the client's address and user agent. It has the path, without
+its query, only if no route has it.
 """
 
 import logging
@@ -14,7 +14,7 @@ from threading import Event
 
 import msgspec
 
-from cllm.core.errors import CllmError, ProviderError
+from cllm.core.errors import CllmError, LocalModelError, ProviderError, StoreUnavailableError
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
 from cllm.logs import ROOT_LOGGER, log
@@ -38,6 +38,7 @@ OPTIONAL_FIELDS = (
     "cost",
     "provider_message",
     "provider_request",
+    "reason",
     "not_recorded",
     "fault",
 )
@@ -52,8 +53,9 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     """The log fields of a request; each step adds some.
 
     Only `path` and `user_agent` are client text. `outcome` is `ok`, an error code or
-    `disconnected`. `provider_request` is the provider's ID of a failed call. `not_recorded` is the
-    kind of error that kept the turn of a recorded client from being saved.
+    `disconnected`. `provider_request` is the provider's ID of a failed call. `reason` is the error
+    of a store or a local model that is not available. `not_recorded` is the kind of error that kept
+    the turn of a recorded client from being saved.
     """
 
     request: str
@@ -80,17 +82,21 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
     provider_message: str | None = None
     provider_request: str | None = None
+    reason: str | None = None
     not_recorded: str | None = None
     fault: str | None = None
 
     def record_error(self, error: Exception) -> None:
-        """Record the message and the request ID of a provider's error response."""
+        """Record what the operator needs and the client does not see."""
         if isinstance(error, ProviderError):
             self.provider_message = error.provider_message
             self.provider_request = error.request_id
+        elif isinstance(error, StoreUnavailableError | LocalModelError):
+            self.reason = str(error)
 
     def record_unrecorded(self, error: CllmError) -> None:
         self.not_recorded = type(error).__name__
+        self.record_error(error)
 
     def record_prompt(self, prompt: Prompt) -> None:
         roles = [message.role for message in prompt.messages]

@@ -7,6 +7,7 @@ process and each of several workers run the same code.
 import asyncio
 import contextlib
 import ctypes
+import errno
 import gc
 import os
 import resource
@@ -26,7 +27,13 @@ from cllm.core.errors import CllmError, UsageError
 from cllm.server.http.app import build_app
 from cllm.server.http.http_protocol import HttpProtocol
 from cllm.server.http.supervisor import Supervisor
-from cllm.server.state import ServerState, check_public_access, check_store, open_server_state
+from cllm.server.state import (
+    ServerState,
+    check_public_access,
+    check_store,
+    check_trusted_proxies,
+    open_server_state,
+)
 from cllm.settings.load import Settings, server_store
 from cllm.settings.sections import ServerSettings
 
@@ -49,6 +56,7 @@ def listen(settings: Settings, *, prepare: Callable[[], None], on_listen: OnList
     """Serve until a signal stops the process."""
     server_store(settings)
     check_public_access(settings.server)
+    check_trusted_proxies(settings.server)
     raise_open_file_limit()
     server = settings.server
     tls = load_certificate(server)
@@ -107,8 +115,11 @@ def bind(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         number = error.errno if isinstance(error, OSError) else None
         reason = os.strerror(number).lower() if number and number > 0 else str(error)
+        # A name that cannot be resolved has a negative number.
+        is_address = number is not None and (number < 0 or number == errno.EADDRNOTAVAIL)
+        advice = "address with --host" if is_address else "port with --port"
         raise UsageError(
-            f"Cannot listen on {host}, port {port} ({reason}); choose another port with --port."
+            f"Cannot listen on {host}, port {port} ({reason}); choose another {advice}."
         ) from error
     # Connections inherit it; the default is several megabytes.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)

@@ -48,6 +48,9 @@ ROLLED_BACK = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 NOT_CONNECTED = (asyncpg.CannotConnectNowError, ConnectionError, FileNotFoundError)
 """Not connected: the server is starting, stopping or not running."""
 
+_WRONG_PARAMETER = (asyncpg.ClientConfigurationError, asyncpg.UndefinedObjectError)
+"""The driver or PostgreSQL names the parameter; neither repeats a password."""
+
 _UNREADABLE = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)
 
 DRIVER_ERRORS = (
@@ -92,10 +95,6 @@ _MESSAGES: tuple[tuple[type[BaseException], str], ...] = (
     (asyncpg.QueryCanceledError, _TIMED_OUT),
     (ssl.SSLError, "The TLS connection to PostgreSQL failed; check sslmode in the store URL."),
     (asyncpg.CannotConnectNowError, "PostgreSQL is starting or stopping; try again in a moment."),
-    (
-        asyncpg.ClientConfigurationError,
-        "The store URL is not a valid PostgreSQL URL; write postgresql://HOST/DATABASE.",
-    ),
 )
 
 
@@ -117,22 +116,37 @@ def is_connection_lost(error: BaseException | None) -> bool:
 
 
 def postgres_error(error: BaseException) -> CllmError:
+    return _invalid_value_error(error) or StoreUnavailableError(_describe_error(error))
+
+
+def _invalid_value_error(error: BaseException) -> CllmError | None:
     if isinstance(error, _UNREADABLE) or isinstance(error.__cause__, UnicodeEncodeError):
         return invalid_text_error()
     if isinstance(error.__cause__, OverflowError):
         return UsageError(TOO_LARGE)
     if isinstance(error, asyncpg.ProgramLimitExceededError):
         return UsageError(TOO_LONG)
+    return None
+
+
+def _describe_error(error: BaseException) -> str:
+    if isinstance(error, _WRONG_PARAMETER):
+        return f"A parameter of the store URL cannot be used ({_first_line(error)}); correct it."
     for kind, message in _MESSAGES:
         if isinstance(error, kind):
-            return StoreUnavailableError(message)
+            return message
     if is_connection_lost(error):
-        return StoreUnavailableError(_UNREACHABLE)
+        return _UNREACHABLE
     state = getattr(error, "sqlstate", None) or type(error).__name__
-    return StoreUnavailableError(
+    return (
         f"PostgreSQL rejected the operation ({state}), and nothing was stored; "
         "see its log for the reason."
     )
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the error without its hint."""
+    return str(error).partition("\n")[0].rstrip(".")
 
 
 T = TypeVar("T")

@@ -125,8 +125,20 @@ def test_a_key_can_be_configured_by_its_hash():
         KeySettings(name="n", owner="o", key="short"),
         KeySettings(name="n", owner="o", key="with a space 0123456789"),
         KeySettings(name="n", owner="o", hash="abc"),
+        KeySettings(name="n", owner="o", hash="0" * 64, key=KEYS["bob"]),
+        KeySettings(name="n", owner="", key=KEYS["bob"]),
     ],
 )
 def test_an_unusable_key_is_a_settings_error(settings):
     with pytest.raises(SettingsError, match=r"server\.keys: key 'n'"):
         load_api_keys([settings])
+
+
+def test_a_key_of_two_owners_is_a_settings_error():
+    digest = hashlib.sha256(KEYS["bob"].encode()).hexdigest()
+    keys = [
+        KeySettings(name="b", owner="bob", key=KEYS["bob"]),
+        KeySettings(name="c", owner="carol", hash=digest),
+    ]
+    with pytest.raises(SettingsError, match="the keys 'b' and 'c' are equal"):
+        load_api_keys(keys)

@@ -3,6 +3,8 @@
 import json
 import logging
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ KNOWN_FIELDS = {
     "first_byte_ms", "owner", "key", "conversation", "turn", "model", "stream",
     "messages", "system_prompt", "input_tokens", "output_tokens", "cache_read_tokens",
     "cache_write_tokens", "cost", "provider_message", "provider_request", "fault", "path", "client",
-    "user_agent", "provider",
+    "user_agent", "provider", "reason",
 }  # fmt: skip
 
 
@@ -52,6 +54,22 @@ async def test_a_line_has_the_request_and_its_outcome(tmp_path, log_file):
     assert line["conversation"] == conversation
     assert (line["owner"], line["key"]) == ("alice", "alice")
     assert line["ms"] >= line["first_byte_ms"] >= 0
+
+
+async def test_a_line_says_why_the_store_is_not_available(tmp_path, log_file):
+    database = tmp_path / "cats.db"
+    async with open_server_app(tmp_path, store=f"sqlite:{database}") as server:
+        await server.create_conversation()
+        with closing(sqlite3.connect(database)) as connection:
+            connection.execute("ALTER TABLE conversations RENAME TO others")
+        response = await server("GET", "/v1/conversations")
+
+    (line,) = read_lines(log_file)
+    assert response.status_code == 503
+    assert line["outcome"] == "conversation_storage_unavailable"
+    assert str(database) in line["reason"]
+    assert "no such table" in line["reason"]
+    assert str(database) not in response.text
 
 
 async def test_no_client_text_and_no_key_is_logged(tmp_path, log_file):

@@ -36,6 +36,12 @@ def test_a_port_in_use_is_a_usage_error():
         bind("127.0.0.1", listener.getsockname()[1])
 
 
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
+def test_an_address_of_another_machine_is_a_usage_error(host: str):
+    with pytest.raises(UsageError, match="choose another address with --host"):
+        bind(host, 0)
+
+
 def test_the_limit_of_open_files_is_raised_and_never_lowered():
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     raise_open_file_limit()

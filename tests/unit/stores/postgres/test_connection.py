@@ -80,6 +80,8 @@ def test_a_timeout_is_not_a_lost_connection():
         (ssl.SSLError(), "sslmode"),
         (ConnectionRefusedError(), "cannot be reached"),
         (asyncpg.UndefinedColumnError(), "42703"),
+        (asyncpg.UndefinedObjectError('unrecognized parameter "x"'), 'unrecognized parameter "x"'),
+        (asyncpg.ClientConfigurationError("no root.crt\nHINT: add it"), "used (no root.crt);"),
     ],
 )
 def test_an_error_of_the_driver_says_what_to_do(error: Exception, message: str):
