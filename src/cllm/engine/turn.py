@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, StandingSummary, StoredConversation, Turn
+from cllm.core.conversation import StandingSummary, StoredConversation, Turn
 from cllm.core.errors import (
     BrokenStreamError,
     CllmError,
@@ -208,9 +208,9 @@ class Engine:
             async for event in events:
                 yield event
 
-    async def undo_summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> StandingSummary:
+    async def undo_summary(self, ref: str) -> StandingSummary:
         """Restore the previous summary; return the removed one."""
-        return await self._build_summariser().undo(ref, owner=owner)
+        return await self._build_summariser().undo(ref)
 
     def _check_can_use_tools(self, model: str, request: TurnRequest) -> None:
         """Refuse tools that cllm runs, before a model that cannot call them is prepared."""

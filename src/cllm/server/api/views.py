@@ -241,13 +241,13 @@ def view_parent(parent: Branch, prefix: str = "") -> ParentView:
 
 
 def view_list_items(
-    summaries: Iterable[Summary], prefix: str = ""
+    summaries: Iterable[Summary],
 ) -> tuple[tuple[SummaryView, ...], tuple[Notice, ...]]:
     """Return summaries of bounded size, and a notice for each that was shortened."""
     items: list[SummaryView] = []
     notices: list[Notice] = []
     for summary in summaries:
-        view = view_summary(summary, prefix)
+        view = view_summary(summary)
         items.append(_shorten(view))
         if items[-1] != view:
             notices.append(

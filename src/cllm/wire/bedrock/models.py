@@ -96,17 +96,17 @@ REGION_GEOGRAPHIES: tuple[tuple[str, tuple[str, ...]], ...] = (
 _BEDROCK_ID = re.compile(r"(?:[a-z]+(?:-gov)?\.)?[a-z][a-z0-9]*\.[a-z0-9][a-zA-Z0-9.-]*(?::\w+)*")
 
 
-def resolve_model_id(name: str, *, region: str | None = None, allow_global: bool = False) -> str:
+def resolve_model_id(name: str, *, region: str | None = None) -> str:
     """Return the id to call, with the inference profile of the region if one is needed.
 
-    A Bedrock id or ARN is returned unchanged. `allow_global`: also use the global profile.
+    A Bedrock id or ARN is returned unchanged. A global profile is used only by its id.
     """
     if _is_own_id(name):
         return name
     model = MODELS.get(SHORT_NAMES.get(name, name))
     if model is None:
         raise _unknown_model_error(name)
-    return model.id if region is None else _find_profile(name, model, region, allow_global)
+    return model.id if region is None else _find_profile(name, model, region)
 
 
 def is_known_model(name: str) -> bool:
@@ -130,9 +130,9 @@ def find_anthropic_name(model: str) -> str | None:
     return next((name for name, row in MODELS.items() if row.id == model_id), None)
 
 
-def _find_profile(name: str, model: BedrockModel, region: str, allow_global: bool) -> str:  # noqa: FBT001
+def _find_profile(name: str, model: BedrockModel, region: str) -> str:
     regional = next((names for start, names in REGION_GEOGRAPHIES if region.startswith(start)), ())
-    for geography in (*regional, "global") if allow_global else regional:
+    for geography in regional:
         if geography in model.profiles:
             return f"{geography}.{model.id}"
     if model.on_demand:
