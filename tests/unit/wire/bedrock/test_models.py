@@ -108,12 +108,6 @@ def test_a_model_has_the_features_of_its_family(model, thinking, cache):
     assert (find_features(model).thinking, find_features(model).cache) == (thinking, cache)
 
 
-def test_llama_and_mistral_need_tool_results_alone():
-    assert find_features("us.meta.llama3-3-70b-instruct-v1:0").results_alone
-    assert find_features("mistral.mistral-large-2402-v1:0").results_alone
-    assert not find_features("amazon.nova-lite-v1:0").results_alone
-
-
 @pytest.mark.parametrize(
     ("model", "has_images"),
     [
