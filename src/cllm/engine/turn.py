@@ -453,9 +453,9 @@ class Engine:
     async def _place_history(
         self, request: TurnRequest, history: ClientHistory, model: str
     ) -> PlacedTurn:
-        from cllm.engine.turn_placement import place_turn  # noqa: PLC0415 - most turns do not need it
+        from cllm.engine.turn_placement import TurnPlacer  # noqa: PLC0415 - most turns do not need it
 
-        return await place_turn(
+        placer = TurnPlacer(
             request,
             history,
             store=self._store,
@@ -463,6 +463,7 @@ class Engine:
             new_id=self._new_id,
             clock=self._clock,
         )
+        return await placer.place()
 
     async def _try_lease(self, request: TurnRequest, model: str) -> Lease | None:
         """Take the lease; None if another turn has it and the request allows waiting."""
