@@ -26,16 +26,14 @@ from cllm.wire.anthropic.models import Fields, parse_claude_version
 from cllm.wire.anthropic.parts import DIALECT
 from cllm.wire.messages import (
     EMPTY,
-    INVALID_JSON,
     NoticeMerger,
     OutgoingMessage,
     check_not_emptied,
     find_stray_system,
-    is_json_object,
     lost_extra_fields,
     replace_parts,
-    wrap_arguments,
 )
+from cllm.wire.tool_arguments import INVALID_JSON, is_json_object, wrap_arguments
 
 MAX_CACHE_BREAKPOINTS = 4
 HOUR = "1h"

@@ -30,7 +30,6 @@ from cllm.wire.bedrock.options import encode_options
 from cllm.wire.bedrock.parts import TTLS, Block, encode_blocks, encode_cache_point
 from cllm.wire.media import is_base64
 from cllm.wire.messages import (
-    INVALID_JSON,
     Aliases,
     AliasRule,
     EncodedRequest,
@@ -41,14 +40,13 @@ from cllm.wire.messages import (
     apply_aliases,
     check_not_emptied,
     find_stray_system,
-    is_json_object,
     list_called_tools,
     lost_extra_fields,
     no_repair,
     replace_parts,
     starts_with_thinking,
-    wrap_arguments,
 )
+from cllm.wire.tool_arguments import INVALID_JSON, is_json_object, wrap_arguments
 
 __all__ = ["encode_options", "encode_request"]
 
