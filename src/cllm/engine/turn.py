@@ -48,7 +48,6 @@ from cllm.engine.request import (
     TurnQueued,
     TurnRequest,
     TurnStarted,
-    TurnStorage,
     unknown_price,
     unknown_window,
 )
@@ -151,7 +150,7 @@ class Engine:
                 await self._store.drop_turn(lease)
                 raise ConversationNotFoundError(conversation.id)
             model = resolve_model(conversation, request)
-            recorder = self._open_recorder(lease, storage)
+            recorder = TurnRecorder(self._store, lease, clock=self._clock, storage=storage)
         async with recorder:
             for noticed in notices:
                 recorder.on_event(noticed)
@@ -167,18 +166,6 @@ class Engine:
             async with aclosing(self._call_models(turn, first)) as events:
                 async for event in events:
                     yield event
-
-    def _open_recorder(self, lease: Lease, storage: TurnStorage) -> TurnRecorder:
-        return TurnRecorder(
-            self._store,
-            lease,
-            clock=self._clock,
-            on_interrupt=storage.on_interrupt,
-            saves_unsent=storage.saves_unsent,
-            steps=storage.optional_steps,
-            count_unsaved=storage.count_unsaved,
-            on_lost=storage.on_lost,
-        )
 
     async def preview_prompt(self, request: TurnRequest) -> tuple[ModelRoute, Prompt]:
         """Return the route and prompt of a turn without calling the model."""
