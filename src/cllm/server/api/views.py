@@ -325,7 +325,7 @@ def view_variants(
         yield _view_turn(turn, imported, first=starts.get(turn.place), on_default_path=False)
 
 
-def find_turn(
+def find_turn_view(
     conversation: StoredConversation, turn_id: str, imported: Imported = NOTHING_IMPORTED
 ) -> TurnView | None:
     for turn, number in _number_turns(conversation):

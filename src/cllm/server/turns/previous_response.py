@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from cllm.core.conversation import StoredConversation, Turn
+from cllm.core.conversation import StoredConversation, Turn, find_turn
 from cllm.core.errors import ConversationNotFoundError, TurnNotFoundError
 from cllm.core.ports import NewConversation, Store
 from cllm.server.http.errors import ApiError
@@ -101,11 +101,6 @@ def list_responses(conversation: StoredConversation) -> dict[str, StoredResponse
         for turn in (*conversation.turns, *conversation.variants)
         if turn.id not in deleted
     }
-
-
-def find_turn(conversation: StoredConversation, turn_id: str) -> Turn | None:
-    turns = (*conversation.turns, *conversation.variants)
-    return next((turn for turn in turns if turn.id == turn_id), None)
 
 
 def list_deleted(conversation: StoredConversation) -> Sequence[str]:

@@ -13,7 +13,14 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary, Turn, is_valid_id
+from cllm.core.conversation import (
+    LOCAL_OWNER,
+    StoredConversation,
+    Summary,
+    Turn,
+    find_running,
+    is_valid_id,
+)
 from cllm.core.errors import (
     BrokenConversationError,
     ConversationExistsError,
@@ -93,7 +100,7 @@ class JsonFolder:
     def read_settled(self, key: str) -> StoredConversation:
         """Read a conversation; a running turn without a lock is one of a dead process."""
         conversation = self.read(key).conversation
-        if not edits.find_running(conversation) or is_locked(self._lock_path(key)):
+        if not find_running(conversation) or is_locked(self._lock_path(key)):
             return conversation
         # The turn may have ended between the two calls.
         return edits.mark_interrupted(self.read(key).conversation)
@@ -158,7 +165,7 @@ class JsonFolder:
 
     def _is_running(self, key: str) -> bool:
         try:
-            return bool(edits.find_running(self.read(key).conversation))
+            return bool(find_running(self.read(key).conversation))
         except StoreError:
             return False
 
