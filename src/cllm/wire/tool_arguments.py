@@ -10,6 +10,9 @@ from typing import Any
 
 import msgspec
 
+from cllm.core.message import ToolCall
+from cllm.wire.messages import NoticeMerger
+
 INVALID_JSON = "INVALID_JSON"
 INVALID_JSON_PREFIX = b'{"INVALID_JSON":'
 JSON_WHITESPACE = " \t\n\r"
@@ -95,6 +98,15 @@ class ObjectScanner:
 
 def wrap_arguments(arguments: str) -> str:
     return msgspec.json.encode({INVALID_JSON: arguments}).decode()
+
+
+def wrap_invalid_arguments(call: ToolCall, path: str, notes: NoticeMerger) -> ToolCall:
+    """Return the call with a JSON object as arguments; a notice reports a change."""
+    if not call.arguments or is_json_object(call.arguments):
+        return call
+    message = f"Arguments that are not a JSON object are sent in a field {INVALID_JSON}."
+    notes.add("arguments_changed", path, message)
+    return msgspec.structs.replace(call, arguments=wrap_arguments(call.arguments))
 
 
 def to_json_object(arguments: str) -> str:

@@ -200,7 +200,7 @@ class JsonFolder:
                 new = edits.build_conversation(create, key=key, owner=LOCAL_OWNER, now=now)
                 stored = ConversationFile(conversation=new, remainder=Remainder())
             else:
-                self._refuse_link(key)
+                check_is_no_link(self.file_path(key))
                 data, stored = self._read(key)
             conversation = edits.mark_interrupted(stored.conversation)
             turn = edits.start_turn(conversation, start, now=now)
@@ -321,19 +321,19 @@ class JsonFolder:
             raise file_error(error, path, action="read") from error
         return data, _to_datetime(modified_at)
 
-    def _refuse_link(self, key: str) -> None:
-        path = self.file_path(key)
-        if path.is_symlink():
-            raise StoreUnavailableError(
-                f"{path} is a symbolic link, which cllm reads but never writes; replace it with "
-                "the file itself.",
-                path=str(path),
-            )
-
     def _write(self, conversation: StoredConversation, remainder: Remainder) -> None:
-        self._refuse_link(conversation.id)
+        check_is_no_link(self.file_path(conversation.id))
         data = encode_conversation(conversation, remainder)
         write_file(self.path, conversation.id + SUFFIX, data)
+
+
+def check_is_no_link(path: Path) -> None:
+    if path.is_symlink():
+        raise StoreUnavailableError(
+            f"{path} is a symbolic link, which cllm reads but never writes; replace it with the "
+            "file itself.",
+            path=str(path),
+        )
 
 
 def _read_state(file: os.DirEntry[str]) -> str | None:

@@ -46,7 +46,7 @@ from cllm.wire.messages import (
     replace_parts,
     starts_with_thinking,
 )
-from cllm.wire.tool_arguments import INVALID_JSON, is_json_object, wrap_arguments
+from cllm.wire.tool_arguments import wrap_invalid_arguments
 
 __all__ = ["encode_options", "encode_request"]
 
@@ -137,11 +137,7 @@ class PartConverter:
         return unique
 
     def clean_call(self, part: ToolCall, path: str) -> ToolCall:
-        if not part.arguments or is_json_object(part.arguments):
-            return part
-        message = f"Arguments that are not a JSON object are sent in a field {INVALID_JSON}."
-        self._notes.add("arguments_changed", path, message)
-        return msgspec.structs.replace(part, arguments=wrap_arguments(part.arguments))
+        return wrap_invalid_arguments(part, path, self._notes)
 
     def clean_result(self, part: ToolResult, path: str) -> ToolResult:
         """Fill an empty result; a cache point in the content moves to the result."""
