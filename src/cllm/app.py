@@ -84,7 +84,7 @@ def new_conversation_id(at: datetime, suffix: str) -> str:
 
 
 def build_new_conversation(
-    ref: str, *, model: str | None = None, title: str | None = None, source: str | None = None
+    ref: str, *, model: str | None = None, source: str | None = None
 ) -> NewConversation:
     """Use `ref` as ID if it is a UUID, else as name."""
     ref = ref.removeprefix(FILES_PREFIX)
@@ -93,7 +93,6 @@ def build_new_conversation(
         id=ref if is_id else new_id(),
         name=None if is_id else ref,
         model=model,
-        title=title,
         source=source,
     )
 

@@ -276,8 +276,8 @@ def cut_cells(text: str, columns: int) -> str:
     return f"{kept}…"
 
 
-def fits_on_screen(text: str, *, margin: int = 2) -> bool:
-    """Whether the text fits without scrolling."""
+def fits_on_screen(text: str) -> bool:
+    """Whether the text fits without scrolling, with two lines left."""
     from shutil import get_terminal_size  # noqa: PLC0415 - rarely needed
 
     size = get_terminal_size()
@@ -285,7 +285,7 @@ def fits_on_screen(text: str, *, margin: int = 2) -> bool:
         sum(1 if character.isascii() else 2 for character in line) for line in text.split("\n")
     )
     rows = sum(max(1, -(-width // size.columns)) for width in widths)
-    return rows <= size.lines - margin
+    return rows <= size.lines - 2
 
 
 class PlainPrinter:

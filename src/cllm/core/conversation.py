@@ -262,6 +262,17 @@ class StoredConversation(msgspec.Struct, frozen=True, kw_only=True):
         return sum(turn.usage.total for turn in turns if turn.usage is not None)
 
 
+def find_turn(conversation: StoredConversation, turn_id: str) -> Turn | None:
+    """Return the turn or variant with this ID."""
+    turns = conversation.turns + conversation.variants
+    return next((turn for turn in turns if turn.id == turn_id), None)
+
+
+def find_running(conversation: StoredConversation) -> tuple[Turn, ...]:
+    turns = conversation.turns + conversation.variants
+    return tuple([turn for turn in turns if turn.state == "running"])
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation in a list: everything but its messages."""
 

@@ -67,7 +67,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Original(msgspec.Struct, frozen=True, kw_only=True):
-    """A client's request. `says`: whether its body can be sent for a prompt."""
+    """A client's request."""
 
     body: bytes
     dialect: Dialect
@@ -78,6 +78,7 @@ class Original(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool
 
     def says(self, prompt: Prompt) -> bool:
+        """Whether the body can be sent for the prompt."""
         return (
             self.dialect == prompt.dialect
             and self.model == prompt.model

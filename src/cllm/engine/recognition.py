@@ -25,32 +25,12 @@ MAX_FAILED = 10
 """Messages of failed turns after a request that can be repeated."""
 
 
-async def place_history(
-    store: Store,
-    messages: Sequence[Message],
-    contents: Sequence[MessageContent],
-    history: ClientHistory,
-    *,
-    owner: str,
-    new_id: NewId,
-    create: NewConversation | None = None,
-) -> Placement:
-    """Return where a request with these messages, without its system messages, is stored.
+class HistorySearch:
+    """Finds the place of a request; `messages` are without its system messages.
 
-    Changes nothing in the store. `create`: the conversation to create if there is none with the ID
-    or name in `history`.
+    Changes nothing in the store.
     """
-    search = _HistorySearch(store, messages, contents, history, owner=owner, new_id=new_id)
-    if history.conversation is not None:
-        return await search.place_in_conversation(history.conversation, create)
-    if history.side is not None:
-        return await search.place_side_request()
-    if history.family is not None:
-        return await search.place_in_session(history.family)
-    return await search.place_by_messages()
 
-
-class _HistorySearch:
     def __init__(
         self,
         store: Store,
@@ -68,7 +48,21 @@ class _HistorySearch:
         self._owner = owner
         self._new_id = new_id
 
-    async def place_in_conversation(self, ref: str, create: NewConversation | None) -> Placement:
+    async def place(self, create: NewConversation | None) -> Placement:
+        """Return where the request is stored.
+
+        `create`: the conversation to create if there is none with the ID or name in the history.
+        """
+        history = self._history
+        if history.conversation is not None:
+            return await self._place_in_conversation(history.conversation, create)
+        if history.side is not None:
+            return await self._place_side_request()
+        if history.family is not None:
+            return await self._place_in_session(history.family)
+        return await self._place_by_messages()
+
+    async def _place_in_conversation(self, ref: str, create: NewConversation | None) -> Placement:
         try:
             head = await self._store.load(ref, owner=self._owner, tail=0)
         except ConversationNotFoundError:
@@ -84,7 +78,7 @@ class _HistorySearch:
             return Placement(ref=head.id, messages=self._messages, message_count=0)
         return self._check_strict(await self._place_at_root(head.id, head.family_key), head.id)
 
-    async def place_in_session(self, family: str) -> Placement:
+    async def _place_in_session(self, family: str) -> Placement:
         # The first request of a session: a lookup of its messages would find other sessions.
         is_known = self._lookup.last_reply >= 0 or await self._lookup.has_family(family)
         matches = await self._lookup.find_in_family(family) if is_known else ()
@@ -98,7 +92,7 @@ class _HistorySearch:
         fork = await self._lookup.find_unique() if self._lookup.last_reply >= 0 else None
         return self._start_new() if fork is None else await self._fork(fork)
 
-    async def place_by_messages(self) -> Placement:
+    async def _place_by_messages(self) -> Placement:
         match = await self._find_by_item()
         if match is None and self._lookup.last_reply < 0:
             match = await self._find_first_request()
@@ -165,7 +159,7 @@ class _HistorySearch:
         placement = await self._place_after(match)
         return placement if placement.cut_reply is not None else None
 
-    async def place_side_request(self) -> Placement:
+    async def _place_side_request(self) -> Placement:
         """Continue a side conversation of the same kind, or start one."""
         history = self._history
         matches = await self._lookup.find(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -37,12 +37,9 @@ from cllm.core.reply import (
     UsageReported,
     Verbatim,
 )
-from cllm.engine.request import Attempt, CountUsage, OnInterrupt
+from cllm.engine.request import Attempt, CountUsage, TurnStorage
 from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.window.tokens import estimate_usage, weights_for
-
-if TYPE_CHECKING:
-    from cllm.engine.optional_steps import OptionalSteps
 
 MIN_PAUSE = 0.05
 CUT_OFF_REASONS: tuple[StopReason, ...] = ("pause", "context_window")
@@ -211,8 +208,8 @@ class TurnRecorder(PartialTurn):
 
     A cancellation saves it as incomplete, or as failed if no text of the reply has arrived. An
     error of the provider saves it as failed. An error before the request is sent deletes it, unless
-    `saves_unsent`. With `steps`, saving is optional: `count_unsaved` counts the usage of a reply
-    that the store cannot save later.
+    `storage` has `saves_unsent`. With its `optional_steps`, saving is optional: `count_unsaved`
+    counts the usage of a reply that the store cannot save later.
     """
 
     def __init__(
@@ -221,22 +218,16 @@ class TurnRecorder(PartialTurn):
         lease: Lease,
         *,
         clock: Clock,
-        on_interrupt: OnInterrupt = "keep",
-        saves_unsent: bool = False,
-        steps: "OptionalSteps | None" = None,
-        count_unsaved: CountUsage | None = None,
-        on_lost: Callable[[], object] | None = None,
+        storage: TurnStorage,
     ) -> None:
         super().__init__()
         self._store = store
-        self._steps = steps
-        self._count_unsaved = count_unsaved
+        self._storage = storage
+        self._steps = storage.optional_steps
         self.lease = lease
         self._clock = clock
-        self._on_interrupt = on_interrupt
-        self._saves_unsent = saves_unsent
         self._is_finished = False
-        self._renewal = LeaseRenewal(store, lease, clock=clock, on_lost=on_lost)
+        self._renewal = LeaseRenewal(store, lease, clock=clock, on_lost=storage.on_lost)
 
     async def save_opening(self, opening: Opening) -> None:
         """Save the captured system prompt and context before the model is called."""
@@ -255,8 +246,9 @@ class TurnRecorder(PartialTurn):
             return await self._save(turn)
 
         async def count_unless_saved(saved: Turn | None) -> None:
-            if saved is None and turn.usage is not None and self._count_unsaved is not None:
-                self._count_unsaved(turn.model or "", turn.usage, turn.cost)
+            count_usage = self._storage.count_unsaved
+            if saved is None and turn.usage is not None and count_usage is not None:
+                count_usage(turn.model or "", turn.usage, turn.cost)
 
         saved = await self._steps.run(self._save(turn), when_late=count_unless_saved)
         return turn if self._steps.is_late else saved
@@ -295,12 +287,12 @@ class TurnRecorder(PartialTurn):
                 await self._drop()
 
     def _must_save(self, error: Exception) -> bool:
-        if self._saves_unsent:
+        if self._storage.saves_unsent:
             return self._last_call is not None or not isinstance(error, WindowTooSmallError)
         return self._last_call is not None and is_saved_failure(error, has_reply=self._has_reply)
 
     async def _finish_interrupted(self, failure: TurnFailure) -> None:
-        if self._last_call is None or self._on_interrupt == "discard":
+        if self._last_call is None or self._storage.on_interrupt == "discard":
             await self._drop()
             return
         # The same states as in `settle_turn`, for a process that died.

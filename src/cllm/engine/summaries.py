@@ -118,12 +118,12 @@ class Summariser:
             return Noticed(notice=summary_failed_notice(error))
         return None
 
-    async def undo(self, ref: str, *, owner: str) -> StandingSummary:
-        conversation = await self._store.load(ref, owner=owner, tail=0)
+    async def undo(self, ref: str) -> StandingSummary:
+        conversation = await self._store.load(ref, tail=0)
         summary = conversation.summary
         if summary is None:
             raise UsageError("This conversation has no summary to undo.")
-        await self._store.update(conversation.id, Changes(summary=summary.before), owner=owner)
+        await self._store.update(conversation.id, Changes(summary=summary.before))
         return summary
 
     async def _load(

@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, StandingSummary, StoredConversation, Turn
+from cllm.core.conversation import StandingSummary, StoredConversation, Turn
 from cllm.core.errors import (
     BrokenStreamError,
     CllmError,
@@ -48,7 +48,6 @@ from cllm.engine.request import (
     TurnQueued,
     TurnRequest,
     TurnStarted,
-    TurnStorage,
     unknown_price,
     unknown_window,
 )
@@ -151,7 +150,7 @@ class Engine:
                 await self._store.drop_turn(lease)
                 raise ConversationNotFoundError(conversation.id)
             model = resolve_model(conversation, request)
-            recorder = self._open_recorder(lease, storage)
+            recorder = TurnRecorder(self._store, lease, clock=self._clock, storage=storage)
         async with recorder:
             for noticed in notices:
                 recorder.on_event(noticed)
@@ -167,18 +166,6 @@ class Engine:
             async with aclosing(self._call_models(turn, first)) as events:
                 async for event in events:
                     yield event
-
-    def _open_recorder(self, lease: Lease, storage: TurnStorage) -> TurnRecorder:
-        return TurnRecorder(
-            self._store,
-            lease,
-            clock=self._clock,
-            on_interrupt=storage.on_interrupt,
-            saves_unsent=storage.saves_unsent,
-            steps=storage.optional_steps,
-            count_unsaved=storage.count_unsaved,
-            on_lost=storage.on_lost,
-        )
 
     async def preview_prompt(self, request: TurnRequest) -> tuple[ModelRoute, Prompt]:
         """Return the route and prompt of a turn without calling the model."""
@@ -208,9 +195,9 @@ class Engine:
             async for event in events:
                 yield event
 
-    async def undo_summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> StandingSummary:
+    async def undo_summary(self, ref: str) -> StandingSummary:
         """Restore the previous summary; return the removed one."""
-        return await self._build_summariser().undo(ref, owner=owner)
+        return await self._build_summariser().undo(ref)
 
     def _check_can_use_tools(self, model: str, request: TurnRequest) -> None:
         """Refuse tools that cllm runs, before a model that cannot call them is prepared."""
@@ -453,9 +440,9 @@ class Engine:
     async def _place_history(
         self, request: TurnRequest, history: ClientHistory, model: str
     ) -> PlacedTurn:
-        from cllm.engine.turn_placement import place_turn  # noqa: PLC0415 - most turns do not need it
+        from cllm.engine.turn_placement import TurnPlacer  # noqa: PLC0415 - most turns do not need it
 
-        return await place_turn(
+        placer = TurnPlacer(
             request,
             history,
             store=self._store,
@@ -463,6 +450,7 @@ class Engine:
             new_id=self._new_id,
             clock=self._clock,
         )
+        return await placer.place()
 
     async def _try_lease(self, request: TurnRequest, model: str) -> Lease | None:
         """Take the lease; None if another turn has it and the request allows waiting."""

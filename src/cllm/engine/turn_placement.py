@@ -12,7 +12,7 @@ from cllm.core.errors import (
 )
 from cllm.core.ports import Clock, Lease, NewId, Store, TurnStart
 from cllm.engine.placement import Placement, new_placement
-from cllm.engine.recognition import place_history
+from cllm.engine.recognition import HistorySearch
 from cllm.engine.request import NOT_RECORDED, ClientHistory, PlacedTurn, TurnRequest
 from cllm.wire.path_digest import read_content
 
@@ -22,31 +22,9 @@ MAX_ATTEMPTS = 3
 TakeLease = Callable[[TurnRequest], Awaitable[Lease]]
 
 
-async def place_turn(
-    request: TurnRequest,
-    history: ClientHistory,
-    *,
-    store: Store,
-    take_lease: TakeLease,
-    new_id: NewId,
-    clock: Clock,
-) -> PlacedTurn:
-    """Find the conversation and take its lease; an optional turn can be left unrecorded."""
-    placer = _TurnPlacer(
-        request, history, store=store, take_lease=take_lease, new_id=new_id, clock=clock
-    )
-    steps = request.storage.optional_steps
-    if steps is None:
-        return await placer.place()
-    placed = await steps.run(placer.place(), when_late=placer.drop)
-    if placed is not None:
-        steps.restart_limit()
-        return placed
-    unrecorded = request.with_storage(ref=None, create=None)
-    return PlacedTurn(request=unrecorded, notices=(NOT_RECORDED,))
+class TurnPlacer:
+    """Finds the conversation of a request that contains its whole history."""
 
-
-class _TurnPlacer:
     def __init__(
         self,
         request: TurnRequest,
@@ -68,17 +46,29 @@ class _TurnPlacer:
         self._contents = [read_content(message) for message in request.input.messages]
 
     async def place(self) -> PlacedTurn:
+        """Take the lease of the turn; an optional turn can be left unrecorded."""
+        steps = self._steps
+        if steps is None:
+            return await self._place()
+        placed = await steps.run(self._place(), when_late=self._drop)
+        if placed is not None:
+            steps.restart_limit()
+            return placed
+        unrecorded = self._request.with_storage(ref=None, create=None)
+        return PlacedTurn(request=unrecorded, notices=(NOT_RECORDED,))
+
+    async def _place(self) -> PlacedTurn:
         busy: Placement | None = None
         for _ in range(MAX_ATTEMPTS):
-            placement = await place_history(
+            search = HistorySearch(
                 self._store,
                 self._request.input.messages,
                 self._contents,
                 self._history,
                 owner=self._owner,
                 new_id=self._new_id,
-                create=self._request.storage.create,
             )
+            placement = await search.place(self._request.storage.create)
             if self._steps is not None and self._steps.is_late:
                 raise StoreUnavailableError("The turn has started without the store.")
             try:
@@ -113,7 +103,7 @@ class _TurnPlacer:
         messages = self._request.input.messages
         return new_placement(messages, self._history, self._new_id(), parent=parent)
 
-    async def drop(self, placed: PlacedTurn | None) -> None:
+    async def _drop(self, placed: PlacedTurn | None) -> None:
         """Drop the turn of a lease that was taken too late."""
         if placed is not None and placed.lease is not None:
             await self._store.drop_turn(placed.lease)

@@ -47,9 +47,6 @@ class CacheBreakpoints(msgspec.Struct, frozen=True, kw_only=True):
         return self.system + len(self.blocks)
 
 
-NO_BREAKPOINTS = CacheBreakpoints()
-
-
 def min_cacheable_tokens(model: str) -> int:
     """Return the tokens below which this model caches nothing."""
     name = model.lower()
@@ -63,15 +60,12 @@ def place_breakpoints(
     minimum: int,
     stable_blocks: int | None = None,
     cached_blocks: int = 0,
-    has_client_breakpoints: bool = False,
 ) -> CacheBreakpoints:
     """Return the breakpoints of a prompt with these blocks.
 
     The next prompt will start with the first `stable_blocks` (None: all). The last prompt started
     with the first `cached_blocks` and had a breakpoint there. `system_tokens` includes the tools.
     """
-    if has_client_breakpoints:
-        return NO_BREAKPOINTS
     system = 0 < system_tokens >= minimum
     last = _find_allowed(blocks, (len(blocks) if stable_blocks is None else stable_blocks) - 1)
     sums = list(accumulate((block.tokens for block in blocks), initial=system_tokens))

@@ -19,6 +19,8 @@ from cllm.core.conversation import (
     TurnFailure,
     WindowRecord,
     choose_title,
+    find_running,
+    find_turn,
     make_branch_title,
 )
 from cllm.core.errors import (
@@ -122,11 +124,6 @@ def mark_interrupted(
     return conversation
 
 
-def find_running(conversation: StoredConversation) -> tuple[Turn, ...]:
-    turns = conversation.turns + conversation.variants
-    return tuple([turn for turn in turns if turn.state == "running"])
-
-
 def _replace_in(turns: tuple[Turn, ...], old: Turn, new: Turn) -> tuple[Turn, ...]:
     return tuple(new if turn is old else turn for turn in turns)
 
@@ -156,7 +153,7 @@ def start_turn(conversation: StoredConversation, start: TurnStart, *, now: datet
 
     A variant answers the last user input: later turns may only be failed ones or tool results.
     """
-    if any(turn.id == start.id for turn in conversation.turns + conversation.variants):
+    if find_turn(conversation, start.id) is not None:
         raise duplicate_turn_error(conversation.id, start.id)
     if start.place is not None:
         slots = [turn.place for turn in conversation.turns]

@@ -4,8 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from itertools import chain
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -13,7 +14,6 @@ from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary
 from cllm.core.errors import StoreError
 from cllm.core.notice import Notice
 from cllm.core.ports import (
-    ArchiveFilter,
     CallRecord,
     ConversationCounts,
     Hits,
@@ -24,8 +24,9 @@ from cllm.core.ports import (
     UsageBy,
     UsageSum,
 )
-from cllm.stores.overviews import build_overview, is_listed, lower_ascii
-from cllm.stores.pagination import build_page, matches_filter
+from cllm.stores.filters import ListFilter, SearchFilter
+from cllm.stores.overviews import build_overview
+from cllm.stores.pagination import build_page
 from cllm.stores.search import (
     MAX_RANKED,
     SearchMatch,
@@ -81,58 +82,23 @@ class ScannedLists(ABC):
         self,
         *,
         owner: str = LOCAL_OWNER,
-        archive_filter: ArchiveFilter = "active",
-        source: str | None = None,
-        side: bool = False,
-        model: str | None = None,
-        since: datetime | None = None,
-        origin: Origin | None = None,
-        title: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
         offset: int = 0,
+        **filters: Any,
     ) -> Page:
         summaries, notices = await self._summaries(owner)
         return build_page(
-            self._select(
-                summaries,
-                source=source,
-                side=side,
-                model=model,
-                since=since,
-                origin=origin,
-                title=title,
-            ),
-            archive_filter=archive_filter,
+            self._select(summaries, ListFilter(**filters)),
             limit=limit,
             cursor=cursor,
             offset=offset,
             notices=notices,
         )
 
-    async def count_conversations(
-        self,
-        *,
-        owner: str = LOCAL_OWNER,
-        archive_filter: ArchiveFilter = "active",
-        source: str | None = None,
-        side: bool = False,
-        model: str | None = None,
-        since: datetime | None = None,
-        origin: Origin | None = None,
-        title: str | None = None,
-    ) -> int:
+    async def count_conversations(self, *, owner: str = LOCAL_OWNER, **filters: Any) -> int:
         summaries, _ = await self._summaries(owner)
-        listed = self._select(
-            summaries,
-            source=source,
-            side=side,
-            model=model,
-            since=since,
-            origin=origin,
-            title=title,
-        )
-        return sum(matches_filter(summary, archive_filter) for summary in listed)
+        return sum(1 for _ in self._select(summaries, ListFilter(**filters)))
 
     async def count_all(self, *, owner: str = LOCAL_OWNER) -> ConversationCounts:
         summaries, _ = await self._summaries(owner)
@@ -153,24 +119,12 @@ class ScannedLists(ABC):
         query: str,
         *,
         owner: str = LOCAL_OWNER,
-        archive_filter: ArchiveFilter = "active",
-        model: str | None = None,
-        since: datetime | None = None,
-        origin: Origin | None = None,
         limit: int = 20,
         offset: int = 0,
+        **filters: Any,
     ) -> Hits:
         words = parse_query(query)
-
-        def is_selected(conversation: StoredConversation) -> bool:
-            return matches_filter(conversation, archive_filter) and is_listed(
-                conversation,
-                model=model,
-                since=since,
-                origin=origin,
-                unnamed=self._unnamed_origin,
-            )
-
+        is_selected = partial(SearchFilter(**filters).includes, unnamed=self._unnamed_origin)
         newest = await self._find_newest(words, owner, is_selected)
         hits = build_ranked_hits(newest.matches, words, limit=limit, offset=offset)
         more = hits.more or newest.more
@@ -201,23 +155,6 @@ class ScannedLists(ABC):
 
         return (await self._scan(owner, add))[0]
 
-    def _select(
-        self,
-        summaries: Iterable[Summary],
-        *,
-        source: str | None,
-        side: bool,
-        model: str | None,
-        since: datetime | None,
-        origin: Origin | None,
-        title: str | None,
-    ) -> Iterator[Summary]:
-        unnamed = self._unnamed_origin
-        for summary in summaries:
-            if (
-                source in (None, summary.source)
-                and (side or not summary.is_side)
-                and (title is None or lower_ascii(title) in lower_ascii(summary.title or ""))
-                and is_listed(summary, model=model, since=since, origin=origin, unnamed=unnamed)
-            ):
-                yield summary
+    def _select(self, summaries: Iterable[Summary], selected: ListFilter) -> Iterator[Summary]:
+        is_selected = partial(selected.includes, unnamed=self._unnamed_origin)
+        return filter(is_selected, summaries)

@@ -19,6 +19,7 @@ from cllm.core.conversation import (
     Turn,
     TurnFailure,
     check_id,
+    find_turn,
 )
 from cllm.core.errors import (
     ConversationBusyError,
@@ -291,7 +292,7 @@ class MemoryStore(ScannedLists, EditingStore):
     ) -> tuple[StreamEvent, ...]:
         key = self._find(ref, owner)
         conversation = self._data.conversations[key]
-        if all(turn.id != turn_id for turn in conversation.turns + conversation.variants):
+        if find_turn(conversation, turn_id) is None:
             raise TurnNotFoundError(conversation.id, turn_id)
         events = self._data.events.get((*key, turn_id), ())
         return tuple(event for event in events if event.number > number)
@@ -309,8 +310,7 @@ class MemoryStore(ScannedLists, EditingStore):
         for key in list(self._data.events):
             owner, conversation_id, turn_id = key
             conversation = self._data.conversations.get((owner, conversation_id))
-            turns = () if conversation is None else conversation.turns + conversation.variants
-            turn = next((turn for turn in turns if turn.id == turn_id), None)
+            turn = None if conversation is None else find_turn(conversation, turn_id)
             if turn is None or (turn.ended_at is not None and turn.ended_at < before):
                 del self._data.events[key]
         for request, stored in list(self._data.requests.items()):

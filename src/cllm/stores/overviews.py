@@ -1,44 +1,18 @@
 """Overviews of conversations for lists: the start of the last message, tokens, cost, state."""
 
 import re
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from cllm.core.conversation import CHAT_SOURCE, SHELL_SOURCE, StoredConversation, Summary
+from cllm.core.conversation import StoredConversation
 from cllm.core.message import Message
-from cllm.core.ports import Origin, Overview
+from cllm.core.ports import Overview
 
 MAX_PREVIEWED = 20_000
 """Characters of the JSON of a message."""
 MAX_LINE_LENGTH = 200
 TEXT = re.compile(r'"(?:content|text)":\s*"((?:[^"\\]|\\.)*)')
-
-
-def find_origin(source: str | None, unnamed: Origin) -> Origin:
-    """Return the interface that started a conversation; `unnamed` if it has no source."""
-    if source == SHELL_SOURCE:
-        return "shell"
-    if source == CHAT_SOURCE:
-        return "chat"
-    return unnamed if source is None else "client"
-
-
-def is_listed(
-    summary: Summary | StoredConversation,
-    *,
-    model: str | None,
-    since: datetime | None,
-    origin: Origin | None,
-    unnamed: Origin,
-) -> bool:
-    """Whether a list with these filters has the conversation; None selects everything."""
-    return (
-        (model is None or lower_ascii(model) in lower_ascii(summary.model or ""))
-        and (since is None or summary.updated_at >= since)
-        and origin in (None, find_origin(summary.source, unnamed))
-    )
 
 
 def build_overview(conversation: StoredConversation) -> Overview:
@@ -83,8 +57,3 @@ def _unescape(text: str) -> str:
         return msgspec.json.decode(f'"{text}"', type=str)
     except msgspec.MsgspecError:
         return text
-
-
-def lower_ascii(text: str) -> str:
-    """Return the text with ASCII letters in lower case, as SQLite does."""
-    return text.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")

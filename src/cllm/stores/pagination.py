@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from cllm.core.conversation import StoredConversation, Summary
+from cllm.core.conversation import Summary
 from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
-from cllm.core.ports import ArchiveFilter, Page
+from cllm.core.ports import Page
 
 _SEPARATOR = "~"
 
@@ -14,15 +14,13 @@ _SEPARATOR = "~"
 def build_page(
     summaries: Iterable[Summary],
     *,
-    archive_filter: ArchiveFilter,
     limit: int,
     cursor: str | None,
     offset: int = 0,
     notices: tuple[Notice, ...] = (),
 ) -> Page:
     check_page_size(limit, "conversations")
-    matches = [summary for summary in summaries if matches_filter(summary, archive_filter)]
-    matches.sort(key=lambda summary: summary.id)
+    matches = sorted(summaries, key=lambda summary: summary.id)
     matches.sort(key=lambda summary: summary.updated_at, reverse=True)
     if cursor is not None:
         updated_at, last_id = decode_cursor(cursor)
@@ -39,12 +37,6 @@ def build_page(
         notices=notices if cursor is None else (),
         next_cursor=encode_cursor(items[-1]) if len(matches) > limit else None,
     )
-
-
-def matches_filter(summary: Summary | StoredConversation, archive_filter: ArchiveFilter) -> bool:
-    if archive_filter == "all":
-        return True
-    return (summary.archived_at is not None) == (archive_filter == "archived")
 
 
 def encode_cursor(last: Summary) -> str:

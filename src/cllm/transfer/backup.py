@@ -71,10 +71,6 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
     def message_count(self) -> int:
         return sum(entry.messages for entry in self.conversations)
 
-    @property
-    def row_count(self) -> int:
-        return sum(entry.rows for entry in self.server_rows)
-
 
 _row_decoder = msgspec.json.Decoder(ServerRow)
 

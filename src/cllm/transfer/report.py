@@ -41,11 +41,11 @@ class ImportReport(msgspec.Struct, kw_only=True):
         cleaned = {key: None if name is None else _clean(name) for key, name in names.items()}
         self.skipped.append(SkippedConversation(reason=_clean(reason), damaged=damaged, **cleaned))
 
-    def skip_message(self, reason: str, count: int = 1) -> None:
-        _count(self.skipped_messages, reason, count)
+    def skip_message(self, reason: str) -> None:
+        _count(self.skipped_messages, reason)
 
     def note(self, text: str) -> None:
-        _count(self.notes, text, 1)
+        _count(self.notes, text)
 
     def fields(self) -> dict[str, Any]:
         """Return the report as JSON for programs."""
@@ -72,8 +72,8 @@ def _clean(text: Any) -> str:
     return str(text)[:MAX_TEXT].encode("utf-8", "replace").decode()
 
 
-def _count(counts: dict[str, int], reason: str, count: int) -> None:
+def _count(counts: dict[str, int], reason: str) -> None:
     reason = _clean(reason)
     if reason not in counts and len(counts) >= MAX_REASONS:
         reason = OTHER_REASON
-    counts[reason] = counts.get(reason, 0) + count
+    counts[reason] = counts.get(reason, 0) + 1

@@ -316,17 +316,14 @@ def _fit_document(part: Document, source: Dialect | None, rule: MediaRule) -> Do
         if text is not None:
             return msgspec.structs.replace(part, data=None, text=text, media_type="text/plain")
     _check_reads(part, rule)
-    if part.data is not None:
-        if not is_accepted:
-            reason = f"{rule.provider} does not accept documents of type {kind or 'unknown'}"
-            raise MediaError(reason, "convert it to PDF or text")
-    elif part.url is not None:
+    if part.data is None and part.url is not None:
         _check_url(part.url, "a document", rule.file_urls, rule)
-        if part.url.startswith(S3) and not is_accepted:
-            reason = f"{rule.provider} does not accept documents of type {kind or 'unknown'}"
-            raise MediaError(reason, "convert it to PDF or text")
-    elif part.file_id is None or source not in rule.file_ids:
+    elif part.data is None and (part.file_id is None or source not in rule.file_ids):
         raise _file_id_error("a document", part.file_id, rule)
+    is_checked = part.data is not None or (part.url or "").startswith(S3)
+    if is_checked and not is_accepted:
+        reason = f"{rule.provider} does not accept documents of type {kind or 'unknown'}"
+        raise MediaError(reason, "convert it to PDF or text")
     return part
 
 

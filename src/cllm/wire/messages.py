@@ -1,8 +1,7 @@
 """Shared by the codecs: tool-name aliases, outgoing messages, encoded requests and notices.
 
 A tool name or call id that the target refuses gets an alias, computed from it alone, so that equal
-requests are equal bytes. Invalid JSON arguments, as in a truncated answer, are wrapped under the
-key INVALID_JSON where a protocol requires an object, and unwrapped when decoded.
+requests are equal bytes.
 """
 
 import hashlib
@@ -47,12 +46,6 @@ Sentences = Mapping[str, tuple[str, str]]
 NO_SENTENCES: Sentences = MappingProxyType({})
 MAX_NAME_LENGTH = 128
 DIGEST_LENGTH = 16
-INVALID_JSON = "INVALID_JSON"
-INVALID_JSON_PREFIX = b'{"INVALID_JSON":'
-JSON_WHITESPACE = " \t\n\r"
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, UnicodeEncodeError, RecursionError)
-_OUTSIDE = re.compile(r'["{}\[\]]')
-_INSIDE = re.compile(r'["\\]')
 
 
 class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -401,101 +394,3 @@ def alias_tools(parameters: Mapping[str, Any], aliases: Aliases, *path: str) -> 
     if isinstance(choice := fields.get("tool_choice"), dict):
         fields["tool_choice"] = alias_field(choice, aliases, *path)
     return fields if aliases.names else parameters
-
-
-_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_values = msgspec.json.Decoder(msgspec.Raw)
-
-
-def is_json(text: str) -> bool:
-    try:
-        _values.decode(text)
-    except UNREADABLE:
-        return False
-    return True
-
-
-def is_json_object(text: str) -> bool:
-    try:
-        _objects.decode(text)
-    except UNREADABLE:
-        return False
-    return True
-
-
-class ObjectScanner:
-    """Checks whether a growing list of text pieces is one complete JSON object.
-
-    Scans each piece once and parses the text at most once, so repeated checks take linear time
-    in total.
-    """
-
-    def __init__(self, pieces: Sequence[str]) -> None:
-        self._pieces = pieces
-        self._scanned = 0
-        self._is_blank = True
-        self._depth = 0
-        self._in_string = False
-        self._is_escaped = False
-        self._is_object: bool | None = None
-
-    def is_object(self) -> bool:
-        while self._scanned < len(self._pieces):
-            self._take(self._pieces[self._scanned])
-            self._scanned += 1
-        is_open = self._is_blank or self._in_string or self._depth > 0
-        if self._is_object is None and not is_open:
-            self._is_object = is_json_object("".join(self._pieces))
-        return self._is_object is True
-
-    def _take(self, piece: str) -> None:
-        if not piece.strip(JSON_WHITESPACE):
-            return
-        self._is_blank = False
-        if self._is_object is None:
-            self._scan(piece)
-        else:
-            # Nothing can follow an object, and invalid JSON stays invalid.
-            self._is_object = False
-
-    def _scan(self, piece: str) -> None:
-        at = 0
-        while at < len(piece):
-            if self._is_escaped:
-                self._is_escaped = False
-                at += 1
-                continue
-            token = (_INSIDE if self._in_string else _OUTSIDE).search(piece, at)
-            if token is None:
-                return
-            at = token.end()
-            match token[0]:
-                case '"':
-                    self._in_string = not self._in_string
-                case "\\":
-                    self._is_escaped = True
-                case "{" | "[":
-                    self._depth += 1
-                case _:
-                    self._depth -= 1
-
-
-def wrap_arguments(arguments: str) -> str:
-    return msgspec.json.encode({INVALID_JSON: arguments}).decode()
-
-
-def to_json_object(arguments: str) -> str:
-    """Return the arguments if they are a JSON object, else wrapped in one."""
-    if not arguments:
-        return "{}"
-    return arguments if is_json_object(arguments) else wrap_arguments(arguments)
-
-
-def unwrap_arguments(encoded: bytes) -> str:
-    """Return the model's arguments from an encoded object, which may be our wrapper."""
-    if encoded.startswith(INVALID_JSON_PREFIX):
-        fields: Any = msgspec.json.decode(encoded)
-        text = fields[INVALID_JSON]
-        if len(fields) == 1 and isinstance(text, str) and not is_json_object(text):
-            return text
-    return encoded.decode()

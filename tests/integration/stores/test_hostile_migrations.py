@@ -271,11 +271,6 @@ def test_a_check_compares_the_tables_with_the_revision_of_the_database(url, revi
     assert differences == ["missing column: messages.reasoning_events"]
 
 
-def test_every_revision_is_listed():
-    assert migrate.list_revisions() == REVISIONS
-    assert migrate.list_heads() == REVISIONS[-1:]
-
-
 def test_a_check_describes_the_differences(url):
     Database(url).run(migrate.upgrade, create=True)
 

@@ -95,7 +95,7 @@ def finished(stop_reason: StopReason = "end") -> ReplyFinished:
 
 def encoded(*events: ReplyEvent) -> bytes:
     encoder = ResponsesStreamEncoder(HEADING)
-    return encoder.comment() + b"".join(encoder.encode(event) for event in events)
+    return b": keep-alive\n\n" + b"".join(encoder.encode(event) for event in events)
 
 
 def check_events(body: bytes) -> list[dict[str, Any]]:

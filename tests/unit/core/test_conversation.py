@@ -15,6 +15,8 @@ from cllm.core.conversation import (
     check_id,
     check_title,
     choose_title,
+    find_running,
+    find_turn,
     is_valid_id,
     make_title,
 )
@@ -52,6 +54,16 @@ def test_the_messages_are_the_system_prompt_and_then_the_turns_in_order():
 
 def test_without_a_system_prompt_the_messages_are_only_the_turns():
     assert [message.text for message in conversation(turn("a", "1", "2")).messages] == ["1", "2"]
+
+
+def test_turns_and_variants_are_found_by_their_id_and_state():
+    path, variant = turn("a"), turn("b", state="running")
+    both = conversation(path, variants=(variant,))
+
+    assert (find_turn(both, "a"), find_turn(both, "b")) == (path, variant)
+    assert find_turn(both, "c") is None
+    assert find_running(both) == (variant,)
+    assert find_running(conversation(path)) == ()
 
 
 def test_the_system_prompt_is_not_counted_and_has_no_number():

@@ -25,7 +25,7 @@ from cllm.core.reply import ReplyFinished, TextDelta, Usage
 from cllm.engine.optional_steps import OptionalSteps
 from cllm.engine.prompt_history import ModelContext
 from cllm.engine.recorder import MIN_PAUSE, TurnRecorder
-from cllm.engine.request import Attempt, ModelRoute, unknown_price
+from cllm.engine.request import Attempt, ModelRoute, TurnStorage, unknown_price
 from cllm.history.context import NO_CONTEXT
 from cllm.history.system_prompt import SystemChoice
 from cllm.stores.json.store import JsonFileStore
@@ -94,7 +94,7 @@ class Renewing(MemoryStore):
 async def recorder_for(store: Store, clock: Clock) -> TurnRecorder:
     start = TurnStart(id="t", messages=(HELLO,))
     lease = await store.begin_turn("demo", start, create=NewConversation(id="demo"))
-    keeper = TurnRecorder(store, lease, clock=clock)
+    keeper = TurnRecorder(store, lease, clock=clock, storage=TurnStorage())
     keeper.on_prompt(PROMPT, ATTEMPT)
     keeper.on_event(TextDelta(text="Hi"))
     return keeper
@@ -205,8 +205,10 @@ class OptionalTurn:
             self.store,
             lease,
             clock=clock,
-            steps=OptionalSteps(self.errors.append, background=self.background),
-            count_unsaved=lambda model, usage, _: self.counted.append((model, usage)),
+            storage=TurnStorage(
+                optional_steps=OptionalSteps(self.errors.append, background=self.background),
+                count_unsaved=lambda model, usage, _: self.counted.append((model, usage)),
+            ),
         )
         recorder.on_prompt(PROMPT, ATTEMPT)
         recorder.on_event(TextDelta(text="Hi"))

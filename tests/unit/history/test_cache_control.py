@@ -29,10 +29,6 @@ def test_blocks_for_this_turn_only_come_after_the_last_breakpoint():
     )
 
 
-def test_a_client_with_its_own_breakpoints_gets_no_others():
-    assert breakpoints_of([LARGE] * 30, has_client_breakpoints=True) == CacheBreakpoints()
-
-
 def test_no_breakpoint_is_below_the_minimum():
     small = [CacheBlock(tokens=100)] * 3
 

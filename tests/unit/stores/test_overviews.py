@@ -1,6 +1,6 @@
 import pytest
 
-from cllm.stores.overviews import MAX_LINE_LENGTH, find_origin, lower_ascii, read_line
+from cllm.stores.overviews import MAX_LINE_LENGTH, read_line
 
 
 @pytest.mark.parametrize(
@@ -24,15 +24,3 @@ def test_the_line_is_the_text_of_the_message_also_if_its_json_is_cut(raw, line):
 
 def test_the_line_is_short():
     assert len(read_line('{"content": "' + "x" * 9000)) == MAX_LINE_LENGTH
-
-
-def test_the_origin_without_a_source_depends_on_the_store():
-    assert find_origin(None, "shell") == "shell"
-    assert find_origin(None, "client") == "client"
-    assert find_origin("chat", "client") == "chat"
-    assert find_origin("shell", "client") == "shell"
-    assert find_origin("codex", "shell") == "client"
-
-
-def test_only_ascii_letters_change_case():
-    assert lower_ascii("GPT-É\ud800") == "gpt-É\ud800"

@@ -1,5 +1,6 @@
 """`cllm conversations diff`: what two conversations, branches or variants have in common."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -8,11 +9,13 @@ import msgspec
 
 from cllm.app import App
 from cllm.cli import completion, output
-from cllm.cli.conversations.paths import MessagePath, load_path
 from cllm.cli.inputs import HelpCommand, json_option, store_options
 from cllm.cli.trust import open_app
+from cllm.core.conversation import StoredConversation
 from cllm.core.errors import UsageError
 from cllm.core.message import Message
+from cllm.core.ports import Store
+from cllm.engine.conversation_tree import number_variants
 from cllm.repl.screen import wrap_line
 from cllm.settings.load import CommandLine
 from cllm.terminal import cut_cells, one_line, pluralize
@@ -22,7 +25,17 @@ HELP = """Compare two conversations, branches or variants.
 The command prints how many messages are the same, and then the other messages of each. Without B,
 it compares a branch with its parent. A variant is written as ID@N.K, as `tree` prints it."""
 MAX_COLUMNS = 100
+VARIANT = re.compile(r"(?P<ref>.+)@(?P<first>\d{1,9})\.(?P<number>\d{1,9})")
+"""The name of a variant, such as `cats@3.1`."""
 EXAMPLES = ("cllm conversations diff cats dogs", "cllm conversations diff cats dogs --json")
+
+
+class MessagePath(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages of a conversation from its first one to the end of a variant, or all."""
+
+    label: str
+    conversation: StoredConversation
+    messages: tuple[Message, ...]
 
 
 @click.command(cls=HelpCommand, name="diff", help=HELP, examples=EXAMPLES)
@@ -54,6 +67,24 @@ async def _load_both(app: App, a: str, b: str | None) -> tuple[MessagePath, Mess
             f"Conversation '{one.label}' has no parent; write the second conversation after it."
         )
     return await load_path(app.store, parent.conversation), one
+
+
+async def load_path(store: Store, name: str) -> MessagePath:
+    """Load a conversation, or a variant with the messages before it. Raises UsageError."""
+    match = VARIANT.fullmatch(name)
+    conversation = await store.load(match["ref"] if match else name)
+    messages = tuple(message for _, _, message in conversation.numbered_messages())
+    if match is None:
+        return MessagePath(label=conversation.ref, conversation=conversation, messages=messages)
+    key = int(match["first"]), int(match["number"])
+    turn = number_variants(conversation).get(key)
+    if turn is None:
+        raise UsageError(
+            f"Conversation '{conversation.ref}' has no variant {key[0]}.{key[1]}; list them with: "
+            f"cllm conversations tree {conversation.ref}"
+        )
+    before = messages[: key[0] - conversation.first_sequence]
+    return MessagePath(label=name, conversation=conversation, messages=before + turn.messages)
 
 
 def count_common(one: Sequence[Message], other: Sequence[Message]) -> int:

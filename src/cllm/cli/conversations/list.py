@@ -14,8 +14,9 @@ from cllm.cli.conversations.views import print_summaries, summary_fields
 from cllm.cli.inputs import HelpCommand, OptionError, json_option, store_options
 from cllm.cli.trust import open_app
 from cllm.core.conversation import LOCAL_OWNER
-from cllm.core.ports import ArchiveFilter, Page, Store
+from cllm.core.ports import Page, Store
 from cllm.settings.load import CommandLine
+from cllm.stores.filters import ListFilter
 from cllm.stores.registry import store_location
 from cllm.terminal import one_line, pluralize
 
@@ -35,20 +36,18 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 AGE = re.compile(r"(\d{1,6})([mhdw])")
 
 
-class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
+class ListOptions(ListFilter, frozen=True, kw_only=True):
     """What to list; `limit` counts the conversations that match."""
 
     limit: int | None = None
-    model: str | None = None
-    source: str | None = None
-    since: datetime | None = None
-    archive_filter: ArchiveFilter = "active"
-    side: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Whether every conversation is listed, up to the limit."""
-        return self == ListFilter(limit=self.limit, side=self.side)
+        return self == ListOptions(limit=self.limit, side=self.side)
+
+
+EVERYTHING = ListOptions()
 
 
 @click.command(cls=HelpCommand, name="list", help=HELP, examples=EXAMPLES)
@@ -76,18 +75,17 @@ def command(
     line: CommandLine, *, as_json: bool, archived: bool, every_place: bool, **options: Any
 ) -> None:
     options["since"] = parse_since(options["since"], now())
-    list_filter = ListFilter(archive_filter="archived" if archived else "active", **options)
-    print_conversations(line, list_filter, as_json=as_json, every_place=every_place)
+    chosen = ListOptions(archive_filter="archived" if archived else "active", **options)
+    print_conversations(line, chosen, as_json=as_json, every_place=every_place)
 
 
 def print_conversations(
     line: CommandLine,
-    list_filter: ListFilter | None = None,
+    chosen: ListOptions = EVERYTHING,
     *,
     as_json: bool = False,
     every_place: bool = False,
 ) -> None:
-    chosen = ListFilter() if list_filter is None else list_filter
     app = open_app(line)
     if every_place:
         _print_places(app, chosen, as_json=as_json)
@@ -103,7 +101,7 @@ def print_conversations(
         _explain_empty_list(app, chosen)
 
 
-def _print_places(app: App, chosen: ListFilter, *, as_json: bool) -> None:
+def _print_places(app: App, chosen: ListOptions, *, as_json: bool) -> None:
     """Print each place with its conversations; a place without any is not printed."""
     from cllm.cli.places import list_places, read_place
 
@@ -124,20 +122,14 @@ def _print_places(app: App, chosen: ListFilter, *, as_json: bool) -> None:
         output.note(f"No conversations in {', '.join(map(store_location, places))}.")
 
 
-async def read_list(store: Store, chosen: ListFilter) -> Page:
+async def read_list(store: Store, chosen: ListOptions) -> Page:
     """Read the conversations that match, newest first."""
-    return await store.list_conversations(
-        archive_filter=chosen.archive_filter,
-        source=chosen.source,
-        side=chosen.side,
-        model=chosen.model,
-        since=chosen.since,
-        limit=sys.maxsize if chosen.limit is None else chosen.limit,
-    )
+    limit = sys.maxsize if chosen.limit is None else chosen.limit
+    return await store.list_conversations(**{**msgspec.structs.asdict(chosen), "limit": limit})
 
 
-def _explain_empty_list(app: App, chosen: ListFilter) -> None:
-    if chosen.source is not None and chosen == ListFilter(
+def _explain_empty_list(app: App, chosen: ListOptions) -> None:
+    if chosen.source is not None and chosen == ListOptions(
         source=chosen.source, limit=chosen.limit, side=chosen.side
     ):
         output.note(f"No conversation was recorded from '{one_line(chosen.source)}'.")

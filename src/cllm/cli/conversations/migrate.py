@@ -13,13 +13,13 @@ from cllm.core.conversation import Summary, SystemRecord
 from cllm.core.errors import (
     BrokenConversationError,
     StoreError,
-    StoreUnavailableError,
     UsageError,
 )
 from cllm.core.ports import Opening
 from cllm.history.system_prompt import GivenPrompt
 from cllm.settings.load import CommandLine
 from cllm.stores.edits import is_old
+from cllm.stores.json.folder import check_is_no_link
 
 HELP = """Add data to conversations that an older version of cllm created.
 
@@ -93,12 +93,8 @@ async def _migrate(app: App, prompt: GivenPrompt, *, dry_run: bool) -> int:
 def _check_is_file(store: str, ref: str) -> None:
     """Refuse a link, as the store does when it writes."""
     scheme, _, folder = store.partition(":")
-    if scheme == "json" and (path := Path(folder) / f"{ref}.json").is_symlink():
-        raise StoreUnavailableError(
-            f"{path} is a symbolic link, which cllm reads but never writes; replace it with "
-            "the file itself.",
-            path=str(path),
-        )
+    if scheme == "json":
+        check_is_no_link(Path(folder) / f"{ref}.json")
 
 
 async def _migrate_one(app: App, summary: Summary, opening: Opening, *, dry_run: bool) -> bool:

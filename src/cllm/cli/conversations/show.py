@@ -9,7 +9,7 @@ from cllm.app import App
 from cllm.cli import completion, output
 from cllm.cli.inputs import HelpCommand, OptionError, json_option, store_options
 from cllm.cli.trust import open_app
-from cllm.core.conversation import StoredConversation, Turn
+from cllm.core.conversation import StoredConversation, Turn, find_turn
 from cllm.core.errors import SequenceNotFoundError, TurnNotFoundError, UsageError
 from cllm.core.message import Document, Image, Message
 from cllm.history.system_prompt import NO_PROMPT, find_prompt_difference
@@ -164,7 +164,7 @@ async def _print_prompt(app: App, ref: str, chosen: str, *, as_json: bool) -> No
     from cllm.engine.sent_prompt import read_sent_prompt
 
     conversation = await app.store.load(ref)
-    turn = find_turn(conversation, chosen)
+    turn = choose_turn(conversation, chosen)
     view = await read_sent_prompt(app.store, conversation, turn)
     if as_json:
         output.print_json(view)
@@ -214,7 +214,7 @@ def content_text(content: Any) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def find_turn(conversation: StoredConversation, chosen: str) -> Turn:
+def choose_turn(conversation: StoredConversation, chosen: str) -> Turn:
     """Return a turn by the number of a message or by its ID; the last turn for LAST_TURN."""
     if chosen == LAST_TURN:
         if not conversation.turns:
@@ -225,7 +225,7 @@ def find_turn(conversation: StoredConversation, chosen: str) -> Turn:
             if number == int(chosen):
                 return turn
         raise SequenceNotFoundError(conversation.ref, int(chosen))
-    for turn in (*conversation.turns, *conversation.variants):
-        if turn.id == chosen:
-            return turn
-    raise TurnNotFoundError(conversation.ref, chosen)
+    found = find_turn(conversation, chosen)
+    if found is None:
+        raise TurnNotFoundError(conversation.ref, chosen)
+    return found

@@ -20,7 +20,8 @@ from cllm.core.ports.server_store import (
     ServerStore,
     StreamEvent,
 )
-from cllm.core.ports.store import (
+from cllm.core.ports.store import ImportingStore, OpeningStore, OutlinedStore, Store, WatchedStore
+from cllm.core.ports.store_values import (
     MAX_MATCHES,
     ArchiveFilter,
     Changes,
@@ -28,24 +29,19 @@ from cllm.core.ports.store import (
     Hit,
     Hits,
     ImportedFields,
-    ImportingStore,
     Lease,
     NewConversation,
     Opening,
-    OpeningStore,
     Origin,
     Outline,
-    OutlinedStore,
     Overview,
     Page,
     PathMatch,
-    Store,
     Tail,
     TurnPart,
     TurnStart,
     UsageBy,
     UsageSum,
-    WatchedStore,
 )
 
 __all__ = [

@@ -7,7 +7,8 @@ from typing import Protocol
 import msgspec
 
 from cllm.core.conversation import LOCAL_OWNER
-from cllm.core.ports.store import Lease, Store
+from cllm.core.ports.store import Store
+from cllm.core.ports.store_values import Lease
 from cllm.core.reply import Usage
 
 UNANSWERED_KEPT = timedelta(days=1)

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from cllm.core.conversation import StoredConversation, Summary, Turn
+from cllm.core.conversation import StoredConversation, Summary, Turn, find_running
 from cllm.core.errors import ConversationBusyError, ConversationNotFoundError
 from cllm.core.message import Message
 from cllm.core.notice import Notice
@@ -96,10 +96,8 @@ async def delete_conversation_item(request: ApiRequest) -> Response:
     conversation = await ref.store.load(ref.id, owner=ref.owner)
     items = list(iterate_items(conversation))
     item = _find_item(items, request)
-    turns = (*conversation.turns, *conversation.variants)
-    running = next((turn.id for turn in turns if turn.state == "running"), None)
-    if running is not None:
-        raise ConversationBusyError(ref.id, turn_id=running)
+    if running := find_running(conversation):
+        raise ConversationBusyError(ref.id, turn_id=running[0].id)
     check_is_last(item, items)
     # A turn that ends meanwhile would be deleted too.
     await delete_from(ref, item.sequence, request, unchanged=conversation)

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from starlette.responses import Response, StreamingResponse
 
-from cllm.core.conversation import INTERRUPTION, Turn
+from cllm.core.conversation import INTERRUPTION, Turn, find_turn
 from cllm.core.errors import CllmError, ErrorReport
 from cllm.server.api.conversation_ref import ConversationRef, find_conversation
 from cllm.server.http.errors import ApiError, encode_openai_error, report_error
@@ -72,8 +72,7 @@ def events_not_stored() -> ApiError:
 async def _find_newest(ref: ConversationRef, turn_id: str) -> Turn | None:
     """Load one message only: a running turn is the newest. Return None for an older turn."""
     newest = await ref.store.load(ref.id, owner=ref.owner, tail=1)
-    turns = (*newest.turns, *newest.variants)
-    return next((turn for turn in turns if turn.id == turn_id), None)
+    return find_turn(newest, turn_id)
 
 
 def encode_error_event(report: ErrorReport) -> bytes:

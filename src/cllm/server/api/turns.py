@@ -2,10 +2,11 @@
 
 from starlette.responses import Response
 
+from cllm.core.conversation import find_running, find_turn
 from cllm.core.errors import ConversationBusyError, TurnNotFoundError
 from cllm.engine.sent_prompt import read_sent_prompt
 from cllm.server.api.conversation_ref import find_conversation, load_imported
-from cllm.server.api.views import find_turn, json_response
+from cllm.server.api.views import find_turn_view, json_response
 from cllm.server.state import ApiRequest
 
 
@@ -14,7 +15,7 @@ async def get_turn(request: ApiRequest) -> Response:
     ref = await find_conversation(request)
     turn_id = request.path_params["turn_id"]
     conversation = await ref.store.load(ref.id, owner=ref.owner)
-    view = find_turn(conversation, turn_id, await load_imported(ref))
+    view = find_turn_view(conversation, turn_id, await load_imported(ref))
     if view is None:
         raise TurnNotFoundError(ref.id, turn_id)
     request.record.turn = turn_id
@@ -26,8 +27,7 @@ async def cancel_turn(request: ApiRequest) -> Response:
     ref = await find_conversation(request)
     turn_id = request.path_params["turn_id"]
     newest = await ref.store.load(ref.id, owner=ref.owner, tail=1)
-    running = [turn for turn in (*newest.turns, *newest.variants) if turn.state == "running"]
-    if any(turn.id == turn_id for turn in running):
+    if any(turn.id == turn_id for turn in find_running(newest)):
         state = request.server
         is_cancelled = await state.turns.cancel((ref.owner, newest.id, turn_id))
         if not is_cancelled and ref.prefix:
@@ -43,11 +43,9 @@ async def get_prompt(request: ApiRequest) -> Response:
     ref = await find_conversation(request)
     conversation = await ref.store.load(ref.id, owner=ref.owner)
     turn_id = request.path_params["turn_id"]
-    for turn in (*conversation.turns, *conversation.variants):
-        if turn.id == turn_id:
-            request.record.turn = turn_id
-            view = await read_sent_prompt(
-                ref.store, conversation, turn, owner=ref.owner, prefix=ref.prefix
-            )
-            return json_response(view)
-    raise TurnNotFoundError(conversation.id, turn_id)
+    turn = find_turn(conversation, turn_id)
+    if turn is None:
+        raise TurnNotFoundError(conversation.id, turn_id)
+    request.record.turn = turn_id
+    view = await read_sent_prompt(ref.store, conversation, turn, owner=ref.owner, prefix=ref.prefix)
+    return json_response(view)

@@ -241,13 +241,13 @@ def view_parent(parent: Branch, prefix: str = "") -> ParentView:
 
 
 def view_list_items(
-    summaries: Iterable[Summary], prefix: str = ""
+    summaries: Iterable[Summary],
 ) -> tuple[tuple[SummaryView, ...], tuple[Notice, ...]]:
     """Return summaries of bounded size, and a notice for each that was shortened."""
     items: list[SummaryView] = []
     notices: list[Notice] = []
     for summary in summaries:
-        view = view_summary(summary, prefix)
+        view = view_summary(summary)
         items.append(_shorten(view))
         if items[-1] != view:
             notices.append(
@@ -325,7 +325,7 @@ def view_variants(
         yield _view_turn(turn, imported, first=starts.get(turn.place), on_default_path=False)
 
 
-def find_turn(
+def find_turn_view(
     conversation: StoredConversation, turn_id: str, imported: Imported = NOTHING_IMPORTED
 ) -> TurnView | None:
     for turn, number in _number_turns(conversation):

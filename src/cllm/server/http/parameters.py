@@ -135,11 +135,8 @@ def read_query(request: Request, kind: type[Q]) -> Q:
         raise _field_error(error) from None
 
 
-async def read_json(request: ApiRequest, kind: type[T], *, empty: T | None = None) -> T:
-    body = await read_body(request, request.server.body_quota)
-    if not body and empty is not None:
-        return empty
-    return decode(body, kind)
+async def read_json(request: ApiRequest, kind: type[T]) -> T:
+    return decode(await read_body(request, request.server.body_quota), kind)
 
 
 def decode(body: bytes, kind: type[T]) -> T:

@@ -17,7 +17,7 @@ from cllm.core.conversation import (
     Branch,
     StoredConversation,
     Summary,
-    Turn,
+    find_turn,
 )
 from cllm.core.errors import ConversationNotFoundError, InvalidIdError, TurnNotFoundError
 from cllm.core.ports import Overview
@@ -120,11 +120,6 @@ async def load_turns(
     turns = replace_turn(number_turns(conversation), turn)
     first = next((one.first for one in turns if one.turn.id == turn.id), count)
     return _cut(conversation, turns, _surround(first))
-
-
-def find_turn(conversation: StoredConversation, turn_id: str) -> Turn | None:
-    turns = (*conversation.turns, *conversation.variants)
-    return next((turn for turn in turns if turn.id == turn_id), None)
 
 
 def _select_range(query: RangeQuery, count: int) -> NumberRange:

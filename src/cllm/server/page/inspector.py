@@ -12,12 +12,11 @@ from typing import Any
 import msgspec
 from markupsafe import Markup
 
-from cllm.core.conversation import StoredConversation, Turn
+from cllm.core.conversation import StoredConversation, Turn, find_turn
 from cllm.core.errors import CllmError, TurnNotFoundError
 from cllm.engine.sent_prompt import LeftOutView, PromptView, SentView, read_sent_prompt
 from cllm.prices.book import PriceBook
 from cllm.server.api.conversation_ref import ConversationRef, find_conversation
-from cllm.server.page.conversation import find_turn
 from cllm.server.page.conversation_list import conversation_url
 from cllm.server.page.figures import UNKNOWN, format_cost, format_tokens
 from cllm.server.page.layout import render

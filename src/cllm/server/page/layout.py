@@ -78,7 +78,7 @@ def render_page(
     )
 
 
-def html_response(body: Markup, status: int = 200, *, title: str | None = None) -> Response:
+def html_response(body: Markup, *, title: str | None = None) -> Response:
     """Return HTML with the security headers. `title` is that of the document, for a part."""
     headers = HEADERS if title is None else {**HEADERS, "X-Page-Title": quote(title[:200])}
-    return HTMLResponse(body, status, headers=headers)
+    return HTMLResponse(body, headers=headers)

@@ -10,8 +10,7 @@ from cllm.core.conversation import Summary
 from cllm.core.ports import ArchiveFilter, Origin
 from cllm.server.http.parameters import Count, read_query
 from cllm.server.state import ApiRequest
-from cllm.stores.overviews import is_listed
-from cllm.stores.pagination import matches_filter
+from cllm.stores.filters import SearchFilter
 
 ORIGINS = ("", "shell", "chat", "client")
 DAYS = ("", "1", "7", "30", "365")
@@ -60,9 +59,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
         `unnamed` is the origin of a conversation without a source.
         """
-        return matches_filter(summary, self.archive_filter) and is_listed(
-            summary, **self.filters(now), unnamed=unnamed
-        )
+        selected = SearchFilter(archive_filter=self.archive_filter, **self.filters(now))
+        return selected.includes(summary, unnamed=unnamed)
 
     def url(self, **changes: Any) -> str:
         """Return the path and query of this selection, with other values."""

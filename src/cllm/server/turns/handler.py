@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from cllm.core.conversation import find_running
 from cllm.core.errors import (
     CllmError,
     ConversationBusyError,
@@ -258,8 +259,7 @@ async def _add_running_turn(
     if busy.turn_id is not None or prepared.store is None:
         return busy
     newest = await prepared.store.load(busy.ref, owner=prepared.request.storage.owner, tail=1)
-    turns = (*newest.turns, *newest.variants)
-    running_ids = (turn.id for turn in turns if turn.state == "running")
+    running_ids = (turn.id for turn in find_running(newest))
     return ConversationBusyError(busy.ref, turn_id=next(running_ids, None))
 
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 import msgspec
 from msgspec.structs import replace
 
-from cllm.core.conversation import FILES_PREFIX, StoredConversation, Turn
+from cllm.core.conversation import FILES_PREFIX, StoredConversation, Turn, find_turn
 from cllm.core.errors import ConversationNotFoundError, RequestInFlightError, StoreError
 from cllm.core.ports import KeptResponse, RequestClaim, RequestKey, ServerStore
 from cllm.engine.recorder import finish_despite_cancel
@@ -219,10 +219,8 @@ async def _find_earlier_turn(prepared: PreparedTurn, earlier: RequestClaim) -> _
         return None
     if conversation.archived_at is not None:
         return None
-    for turn in (*conversation.turns, *conversation.variants):
-        if turn.id == turn_id:
-            return _EarlierTurn(turn=turn, conversation=conversation)
-    return None
+    turn = find_turn(conversation, turn_id)
+    return None if turn is None else _EarlierTurn(turn=turn, conversation=conversation)
 
 
 def _failed_recently(turn: Turn, state: ServerState) -> bool:

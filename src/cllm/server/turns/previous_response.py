@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from cllm.core.conversation import StoredConversation, Turn
+from cllm.core.conversation import StoredConversation, Turn, find_turn
 from cllm.core.errors import ConversationNotFoundError, TurnNotFoundError
 from cllm.core.ports import NewConversation, Store
 from cllm.server.http.errors import ApiError
@@ -40,10 +40,7 @@ async def find_history(
     At the end of the conversation it is appended; elsewhere it gets a branch.
     """
     store = state.store
-    found = await load_response(store, mode.response, owner=owner, tail=1 if mode.saves else None)
-    if found is None:
-        response_id = make_response_id(mode.response.conversation, mode.response.turn)
-        raise previous_response_error(response_id)
+    found = await _load_previous(store, mode, owner=owner, tail=1 if mode.saves else None)
     conversation, turn = found.conversation, found.turn
     if not turn.is_history:
         raise ApiError(
@@ -68,11 +65,18 @@ async def find_history(
 
 async def branch_response(mode: ContinueResponse, *, owner: str, state: ServerState) -> str:
     """Return a branch that ends with this response, for a turn whose conversation is busy."""
-    found = await load_response(state.store, mode.response, owner=owner)
+    found = await _load_previous(state.store, mode, owner=owner)
+    return await _branch(found, owner=owner, state=state)
+
+
+async def _load_previous(
+    store: Store, mode: ContinueResponse, *, owner: str, tail: int | None = None
+) -> StoredResponse:
+    found = await load_response(store, mode.response, owner=owner, tail=tail)
     if found is None:
         response_id = make_response_id(mode.response.conversation, mode.response.turn)
         raise previous_response_error(response_id)
-    return await _branch(found, owner=owner, state=state)
+    return found
 
 
 async def load_response(
@@ -101,11 +105,6 @@ def list_responses(conversation: StoredConversation) -> dict[str, StoredResponse
         for turn in (*conversation.turns, *conversation.variants)
         if turn.id not in deleted
     }
-
-
-def find_turn(conversation: StoredConversation, turn_id: str) -> Turn | None:
-    turns = (*conversation.turns, *conversation.variants)
-    return next((turn for turn in turns if turn.id == turn_id), None)
 
 
 def list_deleted(conversation: StoredConversation) -> Sequence[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
-from cllm.core.conversation import CANCELLATION, FILES_PREFIX
+from cllm.core.conversation import CANCELLATION, FILES_PREFIX, find_turn
 from cllm.core.errors import CllmError, ConversationBusyError, ErrorReport
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.ports import CallRecord, Lease
@@ -157,8 +157,8 @@ class TurnTask:
             newest = await store.load(conversation_id, owner=owner, tail=1)
         except CllmError:
             return
-        turns = (*newest.turns, *newest.variants)
-        if any(turn.id == turn_id and turn.failure == CANCELLATION for turn in turns):
+        turn = find_turn(newest, turn_id)
+        if turn is not None and turn.failure == CANCELLATION:
             self._is_cancelled = True
             self._task.cancel(CANCELLATION.code)
 

@@ -13,7 +13,14 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary, Turn, is_valid_id
+from cllm.core.conversation import (
+    LOCAL_OWNER,
+    StoredConversation,
+    Summary,
+    Turn,
+    find_running,
+    is_valid_id,
+)
 from cllm.core.errors import (
     BrokenConversationError,
     ConversationExistsError,
@@ -93,7 +100,7 @@ class JsonFolder:
     def read_settled(self, key: str) -> StoredConversation:
         """Read a conversation; a running turn without a lock is one of a dead process."""
         conversation = self.read(key).conversation
-        if not edits.find_running(conversation) or is_locked(self._lock_path(key)):
+        if not find_running(conversation) or is_locked(self._lock_path(key)):
             return conversation
         # The turn may have ended between the two calls.
         return edits.mark_interrupted(self.read(key).conversation)
@@ -158,7 +165,7 @@ class JsonFolder:
 
     def _is_running(self, key: str) -> bool:
         try:
-            return bool(edits.find_running(self.read(key).conversation))
+            return bool(find_running(self.read(key).conversation))
         except StoreError:
             return False
 
@@ -193,7 +200,7 @@ class JsonFolder:
                 new = edits.build_conversation(create, key=key, owner=LOCAL_OWNER, now=now)
                 stored = ConversationFile(conversation=new, remainder=Remainder())
             else:
-                self._refuse_link(key)
+                check_is_no_link(self.file_path(key))
                 data, stored = self._read(key)
             conversation = edits.mark_interrupted(stored.conversation)
             turn = edits.start_turn(conversation, start, now=now)
@@ -314,19 +321,19 @@ class JsonFolder:
             raise file_error(error, path, action="read") from error
         return data, _to_datetime(modified_at)
 
-    def _refuse_link(self, key: str) -> None:
-        path = self.file_path(key)
-        if path.is_symlink():
-            raise StoreUnavailableError(
-                f"{path} is a symbolic link, which cllm reads but never writes; replace it with "
-                "the file itself.",
-                path=str(path),
-            )
-
     def _write(self, conversation: StoredConversation, remainder: Remainder) -> None:
-        self._refuse_link(conversation.id)
+        check_is_no_link(self.file_path(conversation.id))
         data = encode_conversation(conversation, remainder)
         write_file(self.path, conversation.id + SUFFIX, data)
+
+
+def check_is_no_link(path: Path) -> None:
+    if path.is_symlink():
+        raise StoreUnavailableError(
+            f"{path} is a symbolic link, which cllm reads but never writes; replace it with the "
+            "file itself.",
+            path=str(path),
+        )
 
 
 def _read_state(file: os.DirEntry[str]) -> str | None:

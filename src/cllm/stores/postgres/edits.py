@@ -13,6 +13,7 @@ from cllm.core.conversation import (
     Turn,
     TurnFailure,
     check_id,
+    find_running,
 )
 from cllm.core.errors import (
     ConversationBusyError,
@@ -214,7 +215,7 @@ async def settle_running_turn(
     """End a running turn whose process died. The caller has the lease."""
     with suppress(UnreadableRowError):
         stored = _decode_or_raise(await connection.fetch(sql.LOAD, owner, key), key)
-        for turn in edits.find_running(stored):
+        for turn in find_running(stored):
             rows = await connection.fetch(sql.EVENTS_OF, owner, key, turn.id)
             events = [row[0] for row in rows]
             settled = edits.settle_turn(turn, events, failure=failure)

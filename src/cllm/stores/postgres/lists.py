@@ -9,16 +9,15 @@ import msgspec
 
 from cllm.core.conversation import LOCAL_OWNER, Summary
 from cllm.core.ports import (
-    ArchiveFilter,
     ConversationCounts,
     Hits,
-    Origin,
     Overview,
     Page,
     PathMatch,
     UsageBy,
     UsageSum,
 )
+from cllm.stores.filters import ListFilter, SearchFilter
 from cllm.stores.overviews import decode_overview
 from cllm.stores.pagination import check_page_size, decode_cursor, encode_cursor
 from cllm.stores.postgres import list_statements as sql
@@ -37,38 +36,26 @@ class PostgresLists(PostgresBase):
         self,
         *,
         owner: str = LOCAL_OWNER,
-        archive_filter: ArchiveFilter = "active",
-        source: str | None = None,
-        side: bool = False,
-        model: str | None = None,
-        since: datetime | None = None,
-        origin: Origin | None = None,
-        title: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
         offset: int = 0,
+        **filters: Any,
     ) -> Page:
         check_page_size(limit, "conversations")
-        check_text(source, model, title)
-        pool = await self._settle_dead_turns(owner)
-        values: tuple[Any, ...] = (
-            owner,
-            int(side),
-            source,
-            model,
-            since,
-            origin,
-            title,
+        selected = ListFilter(**filters)
+        values = (
+            *_encode_filter(owner, selected),
             min(limit, MAX_BIGINT) + 1,
             min(max(offset, 0), MAX_BIGINT),
         )
+        pool = await self._settle_dead_turns(owner)
         if cursor is not None:
             check_text(cursor)
             values = (*values, *decode_cursor(cursor))
         statement = sql.LIST.format(
             columns=columns(SUMMARY_COLUMNS, "c."),
             selected=sql.SELECTED,
-            archived=sql.ARCHIVED[archive_filter],
+            archived=sql.ARCHIVED[selected.archive_filter],
             after="" if cursor is None else sql.LIST_AFTER,
             limit="$8",
             offset="$9",
@@ -79,22 +66,12 @@ class PostgresLists(PostgresBase):
             items=items, next_cursor=encode_cursor(items[-1]) if len(summaries) > limit else None
         )
 
-    async def count_conversations(
-        self,
-        *,
-        owner: str = LOCAL_OWNER,
-        archive_filter: ArchiveFilter = "active",
-        source: str | None = None,
-        side: bool = False,
-        model: str | None = None,
-        since: datetime | None = None,
-        origin: Origin | None = None,
-        title: str | None = None,
-    ) -> int:
-        check_text(source, model, title)
+    async def count_conversations(self, *, owner: str = LOCAL_OWNER, **filters: Any) -> int:
+        selected = ListFilter(**filters)
+        values = _encode_filter(owner, selected)
         pool = await self._ready()
-        statement = sql.COUNT.format(selected=sql.SELECTED, archived=sql.ARCHIVED[archive_filter])
-        values = (owner, int(side), source, model, since, origin, title)
+        archived = sql.ARCHIVED[selected.archive_filter]
+        statement = sql.COUNT.format(selected=sql.SELECTED, archived=archived)
         return int((await pool.fetch(statement, values, idempotent=True))[0][0])
 
     async def read_overviews(
@@ -154,24 +131,30 @@ class PostgresLists(PostgresBase):
         query: str,
         *,
         owner: str = LOCAL_OWNER,
-        archive_filter: ArchiveFilter = "active",
-        model: str | None = None,
-        since: datetime | None = None,
-        origin: Origin | None = None,
         limit: int = 20,
         offset: int = 0,
+        **filters: Any,
     ) -> Hits:
         words = parse_query(query)
-        check_text(model)
+        selected = SearchFilter(**filters)
+        check_text(selected.model)
         pool = await self._settle_dead_turns(owner)
         statement = sql.SEARCH.format(
-            archived=sql.ARCHIVED[archive_filter],
+            archived=sql.ARCHIVED[selected.archive_filter],
             selected=sql.SEARCHED,
             block_bits=sql.BLOCK_BITS,
         )
         last = (await pool.fetch(sql.LAST_NUMBER, (), idempotent=True))[0][0]
         terms = build_tsquery(words, owner)
-        values = (owner, terms, MAX_RANKED + 1, last, model, since, origin)
+        values = (
+            owner,
+            terms,
+            MAX_RANKED + 1,
+            last,
+            selected.model,
+            selected.since,
+            selected.origin,
+        )
         rows = await pool.fetch(statement, values, idempotent=True)
         matches = [
             SearchMatch(
@@ -207,6 +190,13 @@ class PostgresLists(PostgresBase):
         rows = await pool.fetch(statement, (owner, since, until, UNKNOWN_MODEL), idempotent=True)
         sums = [decode_sum(tuple(row)) for row in rows]
         return tuple(sorted(sums, key=lambda each: each.key))
+
+
+def _encode_filter(owner: str, selected: ListFilter) -> tuple[Any, ...]:
+    """Return the values $1 to $7 of a list."""
+    source, model, title = selected.source, selected.model, selected.title
+    check_text(source, model, title)
+    return owner, int(selected.side), source, model, selected.since, selected.origin, title
 
 
 def build_tsquery(words: Sequence[SearchTerm], owner: str) -> str:

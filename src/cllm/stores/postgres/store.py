@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, StoredConversation, check_id
+from cllm.core.conversation import LOCAL_OWNER, StoredConversation, check_id, find_running
 from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
@@ -36,7 +36,6 @@ from cllm.core.ports import (
     StreamEvent,
     Tail,
 )
-from cllm.stores import edits
 from cllm.stores.editing_store import Change, ReadScope
 from cllm.stores.leases import LEASE_SECONDS
 from cllm.stores.postgres import request_statements as requests
@@ -151,14 +150,14 @@ class PostgresStore(PostgresTurns, PostgresReader, PostgresLists, PostgresReques
         self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
     ) -> StoredConversation:
         conversation = await super().load(ref, owner=owner, tail=tail)
-        if edits.find_running(conversation) and await self._settle(conversation.id, owner):
+        if find_running(conversation) and await self._settle(conversation.id, owner):
             conversation = await super().load(ref, owner=owner, tail=tail)
         return conversation
 
     async def outline(self, ref: str, *, owner: str = LOCAL_OWNER) -> Outline:
         outline = await super().outline(ref, owner=owner)
         conversation = outline.conversation
-        if edits.find_running(conversation) and await self._settle(conversation.id, owner):
+        if find_running(conversation) and await self._settle(conversation.id, owner):
             outline = await super().outline(ref, owner=owner)
         return outline
 

@@ -9,7 +9,6 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 
 from cllm.core.errors import StoreUnavailableError, UsageError
 from cllm.stores.sql import HEAD, REVISIONS, UNRELEASED_REVISIONS, VERSION_TABLE
@@ -67,16 +66,6 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     revision: str
     conversations: int
     without_user: int
-
-
-def list_heads() -> tuple[str, ...]:
-    """Return the newest revisions: one, unless the migrations have diverged."""
-    return tuple(ScriptDirectory.from_config(_build_config(None)).get_heads())
-
-
-def list_revisions() -> tuple[str, ...]:
-    script = ScriptDirectory.from_config(_build_config(None))
-    return tuple(reversed([each.revision for each in script.walk_revisions()]))
 
 
 def current_revision(bind: sa.Connection) -> str | None:
@@ -266,25 +255,21 @@ def _check_revision(revision: str | None) -> None:
         raise StoreUnavailableError(describe_mismatch(revision))
 
 
-def _build_options(bind: sa.Connection | None) -> dict[str, Any]:
-    return {
-        "connection": bind,
-        "version_table": VERSION_TABLE,
-        "transactional_ddl": False,
-        "include_object": _is_managed,
-    }
-
-
 def _build_context(bind: sa.Connection) -> MigrationContext:
     options = {"version_table": VERSION_TABLE, "include_object": _is_managed}
     return MigrationContext.configure(bind, opts=options)
 
 
-def _build_config(bind: sa.Connection | None) -> Config:
+def _build_config(bind: sa.Connection) -> Config:
     config = Config()
     config.set_main_option("script_location", "cllm.stores.sql:migrations")
     config.set_main_option("path_separator", "os")
-    config.attributes["cllm"] = _build_options(bind)
+    config.attributes["cllm"] = {
+        "connection": bind,
+        "version_table": VERSION_TABLE,
+        "transactional_ddl": False,
+        "include_object": _is_managed,
+    }
     return config
 
 

@@ -216,7 +216,7 @@ class SqliteFile:
         """
         self.path = path
         self._on_begin = on_begin
-        self._on_loss = on_reset
+        self._on_reset = on_reset
         self._synchronous = synchronous
         self._busy_seconds = busy_seconds
         pause = partial(time.sleep, BATCH_DELAY_SECONDS) if batches_writes else None
@@ -314,7 +314,7 @@ class SqliteFile:
                 self._running = None
             connection.execute("COMMIT")
         except BaseException:
-            self._on_loss()
+            self._on_reset()
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
@@ -378,7 +378,7 @@ class SqliteFile:
             raise
 
     def _close(self) -> None:
-        self._on_loss()
+        self._on_reset()
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -8,22 +8,22 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import NoneType
+from typing import Any
 
 import msgspec
 
 from cllm.core.conversation import LOCAL_OWNER, Summary
 from cllm.core.notice import Notice
 from cllm.core.ports import (
-    ArchiveFilter,
     ConversationCounts,
     Hits,
-    Origin,
     Overview,
     Page,
     PathMatch,
     UsageBy,
     UsageSum,
 )
+from cllm.stores.filters import ListFilter, SearchFilter
 from cllm.stores.overviews import decode_overview
 from cllm.stores.pagination import check_page_size, decode_cursor, encode_cursor
 from cllm.stores.search import (
@@ -73,16 +73,10 @@ class SqliteLists(SqliteBase):
         self,
         *,
         owner: str = LOCAL_OWNER,
-        archive_filter: ArchiveFilter = "active",
-        source: str | None = None,
-        side: bool = False,
-        model: str | None = None,
-        since: datetime | None = None,
-        origin: Origin | None = None,
-        title: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
         offset: int = 0,
+        **filters: Any,
     ) -> Page:
         """Return one page of summaries; a row that cannot be read becomes a notice.
 
@@ -91,14 +85,14 @@ class SqliteLists(SqliteBase):
         """
         check_page_size(limit, "conversations")
         max_items, first = min(limit, MAX_BIGINT), min(max(offset, 0), MAX_BIGINT)
-        listed = (owner, int(side), source, *encode_selection(model, since, origin), title)
+        selected = ListFilter(**filters)
 
         def read(db: sqlite3.Connection) -> Page:
             size, skip = max_items, first
             items: list[Summary] = []
             notices: list[Notice] = []
             while True:
-                rows = _fetch_page(db, listed, archive_filter, cursor, (size + 1, skip))
+                rows = _fetch_page(db, owner, selected, cursor, (size + 1, skip))
                 used = _decode_page(rows[:size], max_items, items, notices)
                 has_more = len(rows) > used
                 if items or not has_more:
@@ -110,20 +104,10 @@ class SqliteLists(SqliteBase):
 
         return await self._read_settled(owner, None, read)
 
-    async def count_conversations(
-        self,
-        *,
-        owner: str = LOCAL_OWNER,
-        archive_filter: ArchiveFilter = "active",
-        source: str | None = None,
-        side: bool = False,
-        model: str | None = None,
-        since: datetime | None = None,
-        origin: Origin | None = None,
-        title: str | None = None,
-    ) -> int:
-        values = (owner, int(side), source, *encode_selection(model, since, origin), title)
-        rows = await self._reader.read(lambda db: fetch_rows(db, sql.COUNT[archive_filter], values))
+    async def count_conversations(self, *, owner: str = LOCAL_OWNER, **filters: Any) -> int:
+        selected = ListFilter(**filters)
+        statement, values = sql.COUNT[selected.archive_filter], _encode_filter(owner, selected)
+        rows = await self._reader.read(lambda db: fetch_rows(db, statement, values))
         count: int = rows[0][0]
         return count
 
@@ -191,19 +175,18 @@ class SqliteLists(SqliteBase):
         query: str,
         *,
         owner: str = LOCAL_OWNER,
-        archive_filter: ArchiveFilter = "active",
-        model: str | None = None,
-        since: datetime | None = None,
-        origin: Origin | None = None,
         limit: int = 20,
         offset: int = 0,
+        **filters: Any,
     ) -> Hits:
         words = parse_query(query)
         match = build_match(words, owner_term(owner))
-        values = (match, owner, *encode_selection(model, since, origin))
+        selected = SearchFilter(**filters)
+        since = SQLITE_CODEC.encode_optional_time(selected.since)
+        values = (match, owner, selected.model, since, selected.origin)
 
         def read(db: sqlite3.Connection) -> Hits:
-            rows = fetch_rows(db, sql.SEARCH[archive_filter], values)
+            rows = fetch_rows(db, sql.SEARCH[selected.archive_filter], values)
             matches: list[SearchMatch] = []
             notices: list[Notice] = []
             rows.reverse()
@@ -236,12 +219,6 @@ class SqliteLists(SqliteBase):
             return tuple(decode_sum((decode_lossy(row[0]), *row[1:])) for row in rows)
 
         return await self._read_settled(owner, None, read)
-
-
-def encode_selection(
-    model: str | None, since: datetime | None, origin: Origin | None
-) -> tuple[str | int | None, ...]:
-    return model, SQLITE_CODEC.encode_optional_time(since), origin
 
 
 def check_summary_row(row: Row) -> None:
@@ -294,16 +271,24 @@ def skipped_message_notice(ref: str) -> Notice:
 
 def _fetch_page(
     db: sqlite3.Connection,
-    listed: Row,
-    archive_filter: ArchiveFilter,
+    owner: str,
+    selected: ListFilter,
     cursor: str | None,
     span: tuple[int, int],
 ) -> list[Row]:
+    values = _encode_filter(owner, selected)
     if cursor is None:
-        return fetch_rows(db, sql.LIST[archive_filter], (*listed, *span))
+        return fetch_rows(db, sql.LIST[selected.archive_filter], (*values, *span))
     updated_at, last_id = decode_cursor(cursor)
-    after = (*listed, SQLITE_CODEC.encode_time(updated_at), last_id, *span)
-    return fetch_rows(db, sql.LIST_AFTER[archive_filter], after)
+    after = (*values, SQLITE_CODEC.encode_time(updated_at), last_id, *span)
+    return fetch_rows(db, sql.LIST_AFTER[selected.archive_filter], after)
+
+
+def _encode_filter(owner: str, selected: ListFilter) -> tuple[str | int | None, ...]:
+    """Return the values ?1 to ?7 of a list."""
+    since = SQLITE_CODEC.encode_optional_time(selected.since)
+    side, source, title = int(selected.side), selected.source, selected.title
+    return owner, side, source, selected.model, since, selected.origin, title
 
 
 def _decode_page(

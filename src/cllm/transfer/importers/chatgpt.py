@@ -5,12 +5,13 @@ OpenAI publishes no schema. System, hidden and empty messages are left out; thei
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from cllm.core.message import AnyPart, Message, Text, ToolCall, ToolResult
-from cllm.transfer.archive import Archive, SourceFile
+from cllm.transfer.archive import Archive
 from cllm.transfer.importers.chatgpt_assets import ChatGptAssets
 from cllm.transfer.importers.content import (
     build_message,
@@ -20,12 +21,11 @@ from cllm.transfer.importers.content import (
     read_objects,
     read_text,
 )
-from cllm.transfer.json_stream import DamagedFileError, decode_object, iter_objects
+from cllm.transfer.importers.json_files import CONVERSATIONS, list_conversation_files, read_files
 from cllm.transfer.message_tree import ImportedConversation, ImportedNode
 from cllm.transfer.report import ImportReport
 
 SOURCE = "chatgpt"
-CONVERSATIONS = re.compile(r"conversations(?:-(\d+))?\.json")
 CITATION = re.compile("\ue200[^\ue200\ue201]{0,500}\ue201|【[0-9]{1,4}†[^【】]{0,500}】")
 """Marks of citations; the export does not contain what they refer to."""
 PARTIAL = ("in_progress", "finished_partial_completion")
@@ -35,8 +35,6 @@ DETAILS = (
     *("is_starred", "is_do_not_remember", "voice"),
 )
 """The fields that become metadata."""
-MANIFEST = "export_manifest.json"
-MAX_MANIFEST_BYTES = 16 * 1024 * 1024
 MAX_WALK = 1000
 """How far the call of a tool result is searched."""
 
@@ -45,58 +43,21 @@ def is_conversation(fields: dict[str, Any]) -> bool:
     return isinstance(fields.get("mapping"), dict)
 
 
-def list_conversation_files(archive: Archive) -> list[SourceFile]:
-    """Return `conversations.json` or its parts in order; of a single file, the file itself."""
-    named = [(CONVERSATIONS.fullmatch(file.base), file) for file in archive.files]
-    parts = [(int(match[1] or -1), file) for match, file in named if match is not None]
-    parts += enumerate(_list_manifest(archive, {file.name for _, file in parts}))
-    if not parts and len(archive.files) == 1:
-        return list(archive.files)
-    return [file for _, file in sorted(parts, key=lambda part: (part[0], part[1].name))]
-
-
-def _list_manifest(archive: Archive, known: set[str]) -> list[SourceFile]:
-    """Return the parts that the manifest names and that have other names."""
-    manifest = next((file for file in archive.files if file.base == MANIFEST), None)
-    if manifest is None:
-        return []
-    try:
-        fields = decode_object(archive.read(manifest, limit=MAX_MANIFEST_BYTES))
-    except DamagedFileError:
-        return []
-    listed = read_object(read_object(fields, "logical_files"), "conversations.json").get("files")
-    folder = manifest.name.removesuffix(MANIFEST)
-    names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
-    files = (archive.find(folder + name) for name in dict.fromkeys(names))
-    return [file for file in files if file is not None and file.name not in known]
-
-
 def read_conversations(archive: Archive, report: ImportReport) -> Iterator[ImportedConversation]:
     assets = ChatGptAssets(archive, report)
-    for file in list_conversation_files(archive):
-        try:
-            with archive.open(file) as stream:
-                for data in iter_objects(stream, field="conversations"):
-                    conversation = _read_conversation(data, assets, report)
-                    if conversation is not None:
-                        yield conversation
-        except DamagedFileError as error:
-            report.skip(str(error), damaged=True, path=file.name)
+    read = partial(_read_conversation, assets=assets, report=report)
+    files = list_conversation_files(archive)
+    yield from read_files(archive, files, read, report, field=CONVERSATIONS)
 
 
 def _read_conversation(
-    data: bytes, assets: ChatGptAssets, report: ImportReport
-) -> ImportedConversation | None:
-    try:
-        fields = decode_object(data)
-    except DamagedFileError as error:
-        report.skip(str(error), damaged=True)
-        return None
+    fields: dict[str, Any], *, assets: ChatGptAssets, report: ImportReport
+) -> Iterator[ImportedConversation]:
     ref = read_text(fields, "conversation_id", "id")
     title = read_text(fields, "title") or None
     if not is_conversation(fields) or not ref:
         report.skip("it has no messages" if ref else "it has no ID", id=ref or None, title=title)
-        return None
+        return
     assets.budget.reset()
     mapping = {key: node for key, node in fields["mapping"].items() if isinstance(node, dict)}
     reader = _NodeReader(mapping, assets, report)
@@ -106,7 +67,7 @@ def _read_conversation(
         for name in DETAILS
         if isinstance(fields.get(name), str | bool) and fields[name]
     }
-    return ImportedConversation(
+    yield ImportedConversation(
         source=SOURCE,
         id=ref,
         nodes=nodes,

@@ -5,18 +5,18 @@ Anthropic publishes no schema. An export names neither models nor projects of a 
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from cllm.core.message import Message
 from cllm.transfer.archive import Archive
-from cllm.transfer.importers.chatgpt import list_conversation_files
 from cllm.transfer.importers.content import (
     build_anthropic_message,
     parse_time,
     read_objects,
     read_text,
 )
-from cllm.transfer.json_stream import DamagedFileError, decode_object, iter_objects
+from cllm.transfer.importers.json_files import CONVERSATIONS, list_conversation_files, read_files
 from cllm.transfer.message_tree import ImportedConversation, ImportedNode
 from cllm.transfer.report import ImportReport
 
@@ -35,27 +35,16 @@ def is_conversation(fields: Block) -> bool:
 def read_conversations(archive: Archive, report: ImportReport) -> Iterator[ImportedConversation]:
     if any(OTHER_DATA.fullmatch(file.name) and file.size > EMPTY_BYTES for file in archive.files):
         report.note("projects and memories are not conversations and were left out")
-    for file in list_conversation_files(archive):
-        try:
-            with archive.open(file) as stream:
-                for data in iter_objects(stream, field="conversations"):
-                    conversation = _read_conversation(data, report)
-                    if conversation is not None:
-                        yield conversation
-        except DamagedFileError as error:
-            report.skip(str(error), damaged=True, path=file.name)
+    read = partial(_read_conversation, report=report)
+    files = list_conversation_files(archive)
+    yield from read_files(archive, files, read, report, field=CONVERSATIONS)
 
 
-def _read_conversation(data: bytes, report: ImportReport) -> ImportedConversation | None:
-    try:
-        fields = decode_object(data)
-    except DamagedFileError as error:
-        report.skip(str(error), damaged=True)
-        return None
+def _read_conversation(fields: Block, *, report: ImportReport) -> Iterator[ImportedConversation]:
     ref, title = read_text(fields, "uuid"), read_text(fields, "name") or None
     if not is_conversation(fields) or not ref:
         report.skip("it has no messages" if ref else "it has no ID", id=ref or None, title=title)
-        return None
+        return
     messages = read_objects(fields, "chat_messages")
     has_parents = any(read_text(one, "parent_message_uuid") for one in messages)
     nodes: list[ImportedNode] = []
@@ -72,7 +61,7 @@ def _read_conversation(data: bytes, report: ImportReport) -> ImportedConversatio
                 at=parse_time(message.get("created_at")),
             )
         )
-    return ImportedConversation(
+    yield ImportedConversation(
         source=SOURCE,
         id=ref,
         nodes=tuple(nodes),

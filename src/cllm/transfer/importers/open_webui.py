@@ -5,14 +5,16 @@ The folder `uploads` next to the database has the files of the messages.
 
 import sqlite3
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from cllm.transfer.archive import Archive
 from cllm.transfer.importers.content import parse_time, read_object, read_text
+from cllm.transfer.importers.json_files import read_files
 from cllm.transfer.importers.open_webui_database import read_chats
 from cllm.transfer.importers.open_webui_messages import OpenWebuiFiles, read_node
 from cllm.transfer.importers.sqlite_file import find_databases, open_read_only
-from cllm.transfer.json_stream import DamagedFileError, decode_object, iter_objects
+from cllm.transfer.json_stream import DamagedFileError
 from cllm.transfer.message_tree import ImportedConversation
 from cllm.transfer.report import ImportReport
 
@@ -35,26 +37,10 @@ def read_conversations(archive: Archive, report: ImportReport) -> Iterator[Impor
 
 
 def _read_exports(archive: Archive, report: ImportReport) -> Iterator[ImportedConversation]:
-    files = OpenWebuiFiles(archive, report)
-    for file in archive.files:
-        if file.base.endswith(".json") or len(archive.files) == 1:
-            try:
-                with archive.open(file) as stream:
-                    for data in iter_objects(stream):
-                        yield from _read_chat(data, files, report)
-            except DamagedFileError as error:
-                report.skip(str(error), damaged=True, path=file.name)
-
-
-def _read_chat(
-    data: bytes, files: OpenWebuiFiles, report: ImportReport
-) -> Iterator[ImportedConversation]:
-    try:
-        fields = decode_object(data)
-    except DamagedFileError as error:
-        report.skip(str(error), damaged=True)
-        return
-    yield from _build(fields, files, report)
+    read = partial(_build, files=OpenWebuiFiles(archive, report), report=report)
+    is_only = len(archive.files) == 1
+    exports = [file for file in archive.files if is_only or file.base.endswith(".json")]
+    return read_files(archive, exports, read, report)
 
 
 def _build(

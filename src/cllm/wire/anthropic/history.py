@@ -26,16 +26,14 @@ from cllm.wire.anthropic.models import Fields, parse_claude_version
 from cllm.wire.anthropic.parts import DIALECT
 from cllm.wire.messages import (
     EMPTY,
-    INVALID_JSON,
     NoticeMerger,
     OutgoingMessage,
     check_not_emptied,
     find_stray_system,
-    is_json_object,
     lost_extra_fields,
     replace_parts,
-    wrap_arguments,
 )
+from cllm.wire.tool_arguments import wrap_invalid_arguments
 
 MAX_CACHE_BREAKPOINTS = 4
 HOUR = "1h"
@@ -175,14 +173,6 @@ def _convert_foreign(part: AnyPart, path: str, notes: NoticeMerger) -> AnyPart:
     return part if convert is None else convert(part, path, notes)
 
 
-def _convert_call(part: ToolCall, path: str, notes: NoticeMerger) -> AnyPart:
-    if not part.arguments or is_json_object(part.arguments):
-        return part
-    message = f"Arguments that are not a JSON object are sent in a field {INVALID_JSON}."
-    notes.add("arguments_changed", path, message)
-    return msgspec.structs.replace(part, arguments=wrap_arguments(part.arguments))
-
-
 def _convert_result(part: ToolResult, path: str, notes: NoticeMerger) -> AnyPart:
     content: Any = tuple(_convert_foreign(inner, path, notes) for inner in part.content)
     same = all(map(operator.is_, content, part.content))
@@ -190,7 +180,7 @@ def _convert_result(part: ToolResult, path: str, notes: NoticeMerger) -> AnyPart
 
 
 CONVERTERS: dict[type, Callable[[Any, str, NoticeMerger], AnyPart]] = {
-    ToolCall: _convert_call,
+    ToolCall: wrap_invalid_arguments,
     ToolResult: _convert_result,
 }
 

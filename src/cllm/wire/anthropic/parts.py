@@ -23,7 +23,8 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.wire.errors import UNREADABLE, MalformedError, NotExpressibleError
-from cllm.wire.messages import EMPTY, is_json, unwrap_arguments, wrap_arguments
+from cllm.wire.messages import EMPTY
+from cllm.wire.tool_arguments import is_json, unwrap_arguments, wrap_arguments
 
 Block = dict[str, Any]
 ResultPart = Text | Image | Document | Unknown

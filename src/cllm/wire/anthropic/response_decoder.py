@@ -50,8 +50,9 @@ from cllm.wire.errors import (
     ReportedError,
     check_utf8,
 )
-from cllm.wire.messages import to_delta, to_json_object
+from cllm.wire.messages import to_delta
 from cllm.wire.sse import SurrogateJoiner
+from cllm.wire.tool_arguments import to_json_object
 
 __all__ = ["AnthropicStreamDecoder", "decode_answer", "decode_error"]
 

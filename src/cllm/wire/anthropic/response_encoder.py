@@ -22,7 +22,8 @@ from cllm.core.reply import (
 from cllm.wire.anthropic.events import get_citations
 from cllm.wire.anthropic.parts import DIALECT, decode_parts, encode_block
 from cllm.wire.errors import MalformedError, NotExpressibleError
-from cllm.wire.messages import ObjectScanner, to_delta, to_json_object
+from cllm.wire.messages import to_delta
+from cllm.wire.tool_arguments import ObjectScanner, to_json_object
 
 Fields = dict[str, Any]
 
@@ -171,7 +172,8 @@ class AnthropicStreamEncoder:
         self._open: Key | None = None
         self._index = -1
         self._arguments: list[str] = []
-        self._scanner = ObjectScanner(self._arguments)
+        self._scanner: ObjectScanner | None = None
+        """Of the arguments of an open call."""
         self._signature: list[str] = []
         self._closed_calls: set[int] = set()
         self._queued: deque[list[ReplyDelta]] = deque()
@@ -248,9 +250,7 @@ class AnthropicStreamEncoder:
             self._write(delta, out)
 
     def _can_close(self) -> bool:
-        if self._open is None or self._open[0] != "tool_use":
-            return True
-        return self._scanner.is_object()
+        return self._scanner is None or self._scanner.is_object()
 
     def _open_block(self, delta: ReplyDelta, key: Key | None, out: list[bytes]) -> None:
         if key is None:
@@ -258,7 +258,8 @@ class AnthropicStreamEncoder:
         else:
             self._index += 1
             self._open, self._arguments = key, []
-            self._scanner = ObjectScanner(self._arguments)
+            if key[0] == "tool_use":
+                self._scanner = ObjectScanner(self._arguments)
             out.append(self._encode_block_start(delta, key[0]))
             self._write(delta, out)
 
@@ -304,7 +305,7 @@ class AnthropicStreamEncoder:
             out.append(_encode_frame("content_block_stop", {"index": self._index}))
             if self._open[0] == "tool_use":
                 self._closed_calls.add(self._open[1])
-            self._open = None
+            self._open = self._scanner = None
 
     def _finish(self, finished: ReplyFinished, out: list[bytes]) -> None:
         while self._queued:

@@ -96,17 +96,17 @@ REGION_GEOGRAPHIES: tuple[tuple[str, tuple[str, ...]], ...] = (
 _BEDROCK_ID = re.compile(r"(?:[a-z]+(?:-gov)?\.)?[a-z][a-z0-9]*\.[a-z0-9][a-zA-Z0-9.-]*(?::\w+)*")
 
 
-def resolve_model_id(name: str, *, region: str | None = None, allow_global: bool = False) -> str:
+def resolve_model_id(name: str, *, region: str | None = None) -> str:
     """Return the id to call, with the inference profile of the region if one is needed.
 
-    A Bedrock id or ARN is returned unchanged. `allow_global`: also use the global profile.
+    A Bedrock id or ARN is returned unchanged. A global profile is used only by its id.
     """
     if _is_own_id(name):
         return name
     model = MODELS.get(SHORT_NAMES.get(name, name))
     if model is None:
         raise _unknown_model_error(name)
-    return model.id if region is None else _find_profile(name, model, region, allow_global)
+    return model.id if region is None else _find_profile(name, model, region)
 
 
 def is_known_model(name: str) -> bool:
@@ -130,9 +130,9 @@ def find_anthropic_name(model: str) -> str | None:
     return next((name for name, row in MODELS.items() if row.id == model_id), None)
 
 
-def _find_profile(name: str, model: BedrockModel, region: str, allow_global: bool) -> str:  # noqa: FBT001
+def _find_profile(name: str, model: BedrockModel, region: str) -> str:
     regional = next((names for start, names in REGION_GEOGRAPHIES if region.startswith(start)), ())
-    for geography in (*regional, "global") if allow_global else regional:
+    for geography in regional:
         if geography in model.profiles:
             return f"{geography}.{model.id}"
     if model.on_demand:
@@ -157,8 +157,7 @@ def _unknown_model_error(name: str) -> UnknownModelError:
 class BedrockFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """The features of a family of models.
 
-    `sampling`: both temperature and top_p, one of them, or none. `results_alone`: a message with
-    tool results contains nothing else. `documents_with_results`: it can contain documents.
+    `sampling`: both temperature and top_p, one of them, or none.
     `top_k`: its path in the family's own fields. `thinking` as_sent: the model is not known.
     """
 
@@ -169,19 +168,15 @@ class BedrockFeatures(msgspec.Struct, frozen=True, kw_only=True):
     thinking: Literal["none", "budget", "either", "adaptive", "always", "as_sent"] = "none"
     sampling: Literal["all", "one", "none"] = "all"
     json_schema: bool = False
-    results_alone: bool = False
-    documents_with_results: bool = True
     top_k: tuple[str, ...] = ()
     choices: frozenset[ToolChoiceName] = frozenset({"auto"})
 
 
 _ALL_CHOICES: frozenset[ToolChoiceName] = frozenset({"auto", "any", "tool"})
-_CLAUDE_3 = BedrockFeatures(
-    claude=True, documents_with_results=False, top_k=("top_k",), choices=_ALL_CHOICES
-)
+_CLAUDE_3 = BedrockFeatures(claude=True, top_k=("top_k",), choices=_ALL_CHOICES)
 _CLAUDE_3_5 = msgspec.structs.replace(_CLAUDE_3, cache=True, cache_tools=True)
 _CLAUDE_4_5 = msgspec.structs.replace(_CLAUDE_3_5, cache_hour=True, json_schema=True)
-_OPAQUE = msgspec.structs.replace(_CLAUDE_4_5, thinking="as_sent", documents_with_results=True)
+_OPAQUE = msgspec.structs.replace(_CLAUDE_4_5, thinking="as_sent")
 
 FAMILIES: tuple[tuple[re.Pattern[str], BedrockFeatures], ...] = (
     (re.compile(r"claude-(3-(haiku|sonnet|opus)|3-5-sonnet-20240620|v|instant)"), _CLAUDE_3),
@@ -191,10 +186,10 @@ FAMILIES: tuple[tuple[re.Pattern[str], BedrockFeatures], ...] = (
         re.compile(r"amazon\.nova"),
         BedrockFeatures(cache=True, top_k=("inferenceConfig", "topK"), choices=_ALL_CHOICES),
     ),
-    (re.compile(r"meta\.llama"), BedrockFeatures(results_alone=True, choices=frozenset())),
+    (re.compile(r"meta\.llama"), BedrockFeatures(choices=frozenset())),
     (
         re.compile(r"mistral\."),
-        BedrockFeatures(results_alone=True, top_k=("top_k",), choices=frozenset({"auto", "any"})),
+        BedrockFeatures(top_k=("top_k",), choices=frozenset({"auto", "any"})),
     ),
     (re.compile(r"arn:.*:(application-inference-profile|provisioned-model|prompt)"), _OPAQUE),
 )

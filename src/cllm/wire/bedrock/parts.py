@@ -22,7 +22,8 @@ from cllm.core.message import (
 )
 from cllm.wire.errors import UNREADABLE, MalformedError, NotExpressibleError
 from cllm.wire.media import DOCUMENT_FORMATS, IMAGE_FORMATS, S3, find_media_type
-from cllm.wire.messages import EMPTY, is_json_object
+from cllm.wire.messages import EMPTY
+from cllm.wire.tool_arguments import is_json_object
 
 Block = dict[str, Any]
 Fields = dict[str, msgspec.Raw]

@@ -30,7 +30,6 @@ from cllm.wire.bedrock.options import encode_options
 from cllm.wire.bedrock.parts import TTLS, Block, encode_blocks, encode_cache_point
 from cllm.wire.media import is_base64
 from cllm.wire.messages import (
-    INVALID_JSON,
     Aliases,
     AliasRule,
     EncodedRequest,
@@ -41,14 +40,13 @@ from cllm.wire.messages import (
     apply_aliases,
     check_not_emptied,
     find_stray_system,
-    is_json_object,
     list_called_tools,
     lost_extra_fields,
     no_repair,
     replace_parts,
     starts_with_thinking,
-    wrap_arguments,
 )
+from cllm.wire.tool_arguments import wrap_invalid_arguments
 
 __all__ = ["encode_options", "encode_request"]
 
@@ -139,11 +137,7 @@ class PartConverter:
         return unique
 
     def clean_call(self, part: ToolCall, path: str) -> ToolCall:
-        if not part.arguments or is_json_object(part.arguments):
-            return part
-        message = f"Arguments that are not a JSON object are sent in a field {INVALID_JSON}."
-        self._notes.add("arguments_changed", path, message)
-        return msgspec.structs.replace(part, arguments=wrap_arguments(part.arguments))
+        return wrap_invalid_arguments(part, path, self._notes)
 
     def clean_result(self, part: ToolResult, path: str) -> ToolResult:
         """Fill an empty result; a cache point in the content moves to the result."""

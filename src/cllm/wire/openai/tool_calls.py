@@ -8,8 +8,8 @@ import msgspec
 
 from cllm.core.reply import ReplyEvent, ToolCallDelta
 from cllm.wire.errors import MalformedError
-from cllm.wire.messages import ObjectScanner
 from cllm.wire.openai.fields import TOOL_CALLS, extra_field, join_pieces, merge_fields
+from cllm.wire.tool_arguments import ObjectScanner
 
 
 class Function(msgspec.Struct):

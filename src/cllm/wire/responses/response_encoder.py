@@ -203,10 +203,6 @@ class ResponsesStreamEncoder:
             case _:
                 assert_never(event)
 
-    def comment(self, text: str = "keep-alive") -> bytes:
-        """Return a comment that keeps the connection open."""
-        return f": {' '.join(text.split())}\n\n".encode()
-
     def error(
         self,
         message: str,

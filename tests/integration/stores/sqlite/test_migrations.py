@@ -50,10 +50,6 @@ def dump(path: Path) -> dict[str, list[tuple[object, ...]]]:
     return found
 
 
-def test_the_migrations_have_one_head():
-    assert migrate.list_heads() == (HEAD,)
-
-
 def test_objects_of_others_have_no_rights_while_a_command_uses_the_file(database):
     def read_setting(bind: sa.Connection) -> object:
         return bind.exec_driver_sql("PRAGMA trusted_schema").scalar()

@@ -24,7 +24,8 @@ def test_a_long_report_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_report_for_programs_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
     report = ImportReport()
     report.skip("no", id="x", damaged=True)
-    report.skip_message("hidden", 2)
+    report.skip_message("hidden")
+    report.skip_message("hidden")
     _print_report(report, as_json=True, dry_run=False)
     fields = json.loads(capsys.readouterr().out)
     assert fields["skipped_conversations"] == [{"reason": "no", "damaged": True, "id": "x"}]

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cllm.cli.conversations.list import ListFilter, parse_since
+from cllm.cli.conversations.list import ListOptions, parse_since
 from cllm.cli.inputs import OptionError
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
@@ -45,5 +45,5 @@ def test_a_text_that_is_no_time_is_refused(text):
 
 
 def test_a_limit_is_no_filter():
-    assert ListFilter(limit=3, side=True).is_empty
-    assert not ListFilter(archive_filter="archived").is_empty
+    assert ListOptions(limit=3, side=True).is_empty
+    assert not ListOptions(archive_filter="archived").is_empty

@@ -9,8 +9,8 @@ from cllm.cli.conversations.show import (
     _media_text,
     _message_lines,
     _system_text,
+    choose_turn,
     content_text,
-    find_turn,
     head_lines,
 )
 from cllm.core.conversation import Branch, StoredConversation, SystemRecord, Turn
@@ -91,15 +91,15 @@ def test_a_turn_is_found_by_number_and_id():
         variants=(make_turn("three"),),
     )
 
-    assert find_turn(stored, LAST_TURN).id == "two"
-    assert find_turn(stored, "2").id == "one"
-    assert find_turn(stored, "three").id == "three"
+    assert choose_turn(stored, LAST_TURN).id == "two"
+    assert choose_turn(stored, "2").id == "one"
+    assert choose_turn(stored, "three").id == "three"
     with pytest.raises(SequenceNotFoundError):
-        find_turn(stored, "5")
+        choose_turn(stored, "5")
     with pytest.raises(TurnNotFoundError):
-        find_turn(stored, "none")
+        choose_turn(stored, "none")
     with pytest.raises(UsageError, match="no messages yet"):
-        find_turn(conversation(), LAST_TURN)
+        choose_turn(conversation(), LAST_TURN)
 
 
 def test_the_head_names_what_is_special():

@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic.script import ScriptDirectory
 
 from cllm.core.errors import StoreUnavailableError, UsageError
-from cllm.stores.sql import HEAD, REVISIONS, migrate
+from cllm.stores.sql import HEAD, REVISIONS, migrate, migrations
 from cllm.stores.sql.database import Database
 
 
@@ -28,8 +29,9 @@ def set_revision(revision: str):
 
 
 def test_the_revisions_have_one_head():
-    assert migrate.list_heads() == (HEAD,)
-    assert migrate.list_revisions() == REVISIONS
+    script = ScriptDirectory(str(Path(migrations.__file__).parent))
+    assert script.get_heads() == [HEAD]
+    assert [each.revision for each in script.walk_revisions()] == [*reversed(REVISIONS)]
 
 
 def test_an_empty_database_is_prepared_once(database: Database):

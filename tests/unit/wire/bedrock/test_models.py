@@ -71,11 +71,11 @@ def test_a_name_without_close_matches_asks_for_an_id():
         resolve_model_id("zzz")
 
 
-def test_the_global_profile_is_used_only_if_allowed():
+def test_the_global_profile_is_used_only_by_its_id():
     with pytest.raises(UnknownModelError, match=r"global\.anthropic\.claude-opus-4-5"):
         resolve_model_id("claude-opus-4-5", region="sa-east-1")
-    chosen = resolve_model_id("claude-opus-4-5", region="sa-east-1", allow_global=True)
-    assert chosen == "global.anthropic.claude-opus-4-5-20251101-v1:0"
+    chosen = "global.anthropic.claude-opus-4-5-20251101-v1:0"
+    assert resolve_model_id(chosen, region="sa-east-1") == chosen
 
 
 def test_every_short_name_is_a_known_model():
@@ -106,12 +106,6 @@ def test_every_short_name_is_a_known_model():
 )
 def test_a_model_has_the_features_of_its_family(model, thinking, cache):
     assert (find_features(model).thinking, find_features(model).cache) == (thinking, cache)
-
-
-def test_llama_and_mistral_need_tool_results_alone():
-    assert find_features("us.meta.llama3-3-70b-instruct-v1:0").results_alone
-    assert find_features("mistral.mistral-large-2402-v1:0").results_alone
-    assert not find_features("amazon.nova-lite-v1:0").results_alone
 
 
 @pytest.mark.parametrize(

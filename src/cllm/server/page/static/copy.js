@@ -7,7 +7,7 @@ import { texts } from "./texts.js";
 const SHOWN_FOR = 1500;
 
 /** Copy a text. Without a secure context (plain HTTP from another machine) use a selection. */
-export async function copyText(text) {
+async function copyText(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const field = document.createElement("textarea");
   field.value = text;

@@ -12,7 +12,7 @@ export function addShortcut(key, description, action) {
   shortcuts.set(key, { description, action });
 }
 
-export function isTextField(element) {
+function isTextField(element) {
   return Boolean(element?.closest?.("input, textarea, select, [contenteditable]"));
 }
 

@@ -307,7 +307,7 @@ async function readOrResume(stream, response) {
 }
 
 /** Follow a turn that runs in another tab, client or process. */
-export async function followTurn(article) {
+async function followTurn(article) {
   const conversation = openConversation();
   const stream = new TurnStream(conversation, { turn: article.dataset.turn, article });
   let failure = null;
@@ -363,7 +363,7 @@ let refreshing = null;
 let isStale = false;
 
 /** Load the open conversation again and change only the turns that differ. */
-export function refreshTurns() {
+function refreshTurns() {
   if (refreshing) isStale = true;
   refreshing ??= loadTurns().finally(() => {
     refreshing = null;
