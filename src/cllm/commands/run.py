@@ -14,6 +14,7 @@ from cllm.commands.command_line import CommandEnvironment, Invocation, Pipeline,
 from cllm.history.context import CommandOutcome, ContextCommand, OutcomeState
 
 MAX_OUTPUT_BYTES = 256 * 1024
+MAX_ERROR_LENGTH = 200
 CHUNK = 64 * 1024
 POLL_SECONDS = 0.05
 GRACE_SECONDS = 0.2
@@ -200,10 +201,12 @@ class _Running:
         state = self.state or "failed"
         texts = [bytes(output).decode("utf-8", "replace") for output in self._output.values()]
         output = "\n".join(text.rstrip("\n") for text in texts if text)
+        error = next(filter(None, map(str.strip, texts[-1].splitlines())), "")
         return CommandOutcome(
             command=self._command,
             state=state,
             output=output.replace("\0", "")[:MAX_OUTPUT_BYTES],
+            error=error.replace("\0", "")[:MAX_ERROR_LENGTH],
             exit_code=self._status if state in ("ok", "failed") else None,
         )
 

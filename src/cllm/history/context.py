@@ -44,11 +44,15 @@ class ContextCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """`output` is standard output, then standard error. The state `cut`: it was too long."""
+    """`output` is standard output, then standard error. The state `cut`: it was too long.
+
+    `error` is the first line of standard error.
+    """
 
     command: ContextCommand
     state: OutcomeState
     output: str = ""
+    error: str = ""
     exit_code: int | None = None
 
     @property
@@ -107,7 +111,7 @@ def gather_context(plan: ContextPlan, outcomes: Sequence[CommandOutcome]) -> Con
     for outcome in outcomes:
         if not outcome.succeeded and outcome.command.on_failure == "fail":
             raise ContextError(
-                name=to_one_line(outcome.command.name), reason=_describe_failure(outcome)
+                name=to_one_line(outcome.command.name), reason=_explain_failure(outcome)
             )
     captured, for_turn = outcomes[: len(plan.captured)], outcomes[len(plan.captured) :]
     return Context(
@@ -152,6 +156,11 @@ def _describe_failure(outcome: CommandOutcome) -> str:
             return f"Command exited with code {outcome.exit_code}"
 
 
+def _explain_failure(outcome: CommandOutcome) -> str:
+    """Describe a failure for a person, who does not see the output of the command."""
+    return _describe_failure(outcome) + (f": {outcome.error}" if outcome.error else "")
+
+
 def _make_outcome_notices(outcome: CommandOutcome) -> list[Notice]:
     name = to_one_line(outcome.command.name)
     if outcome.state == "cut":
@@ -159,7 +168,7 @@ def _make_outcome_notices(outcome: CommandOutcome) -> list[Notice]:
         return [Notice(code="context_cut", path="context_commands", message=message)]
     if outcome.succeeded or outcome.command.on_failure == "ignore":
         return []
-    message = f"Context command '{name}' failed: {_describe_failure(outcome)}."
+    message = f"Context command '{name}' failed: {_explain_failure(outcome)}."
     return [Notice(code="context_failed", path="context_commands", message=message)]
 
 

@@ -22,6 +22,18 @@ async def test_output_and_errors_are_joined_and_the_code_is_returned(env):
     (outcome,) = await run_commands([command("echo out; echo error >&2; exit 3")], env)
 
     assert (outcome.state, outcome.exit_code, outcome.output) == ("failed", 3, "out\nerror")
+    assert outcome.error == "error"
+
+
+async def test_the_error_is_the_first_line_of_standard_error(env):
+    lines = [
+        "printf '\\n first \\nsecond\\n' >&2; exit 1",
+        "echo out; exit 1",
+        "printf %0300d 1 >&2",
+    ]
+    outcomes = await run_commands([command(line) for line in lines], env)
+
+    assert [outcome.error for outcome in outcomes] == ["first", "", "0" * 200]
 
 
 async def test_commands_keep_their_order(env):

@@ -46,8 +46,9 @@ def conversation(**fields: Any) -> StoredConversation:
 
 def outcome(state: Any = "ok", output: str = "noon", **fields: Any) -> CommandOutcome:
     exit_code = fields.pop("exit_code", 0 if state == "ok" else None)
+    error = fields.pop("error", "")
     return CommandOutcome(
-        command=command(**fields), state=state, output=output, exit_code=exit_code
+        command=command(**fields), state=state, output=output, error=error, exit_code=exit_code
     )
 
 
@@ -135,6 +136,15 @@ class TestBlocks:
         text = gather(outcome("failed", "no such branch", exit_code=2)).for_turn
 
         assert "Command exited with code 2\nno such branch\n" in text
+
+    def test_a_warning_and_an_error_contain_the_first_line_of_standard_error(self):
+        failed = {"exit_code": 2, "error": "no such branch"}
+        context = gather(outcome("failed", "no such branch", **failed))
+
+        assert "exited with code 2: no such branch." in context.notices[0].message
+        assert context.for_turn.count("no such branch") == 1
+        with pytest.raises(ContextError, match="code 2: no such branch"):
+            gather(outcome("failed", "no such branch", on_failure="fail", **failed))
 
     @pytest.mark.parametrize(("timeout", "shown"), [(10.0, "10"), (0.5, "0.5")])
     def test_a_timeout_block_contains_the_seconds(self, timeout, shown):
