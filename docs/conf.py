@@ -5,7 +5,7 @@ import cllm
 project = "cllm"
 author = "the cllm authors"
 version = release = cllm.__version__
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx_copybutton"]
 nitpicky = True
 
 # GitHub shows the same files, so links are relative paths of Markdown files and their headings.
@@ -18,3 +18,7 @@ html_title = f"cllm {release}"
 html_show_copyright = False
 html_copy_source = False
 html_show_sourcelink = False
+
+# The button copies the commands of a console block, without prompts and output.
+copybutton_prompt_text = "$ "
+copybutton_line_continuation_character = "\\"

@@ -29,6 +29,7 @@ def test_the_site_has_every_page_and_a_search_and_loads_nothing_from_other_sites
 
     assert (done.returncode, done.stderr) == (0, "")
     check_pages(tmp_path)
+    check_copy_buttons(tmp_path)
     check_search(tmp_path)
     check_sources(tmp_path)
 
@@ -41,6 +42,12 @@ def check_pages(site: Path) -> None:
         assert (site / page).is_file(), page
         if page.parent.name != "decisions":
             assert f'href="{page}"' in navigation or page.name == "index.html", page
+
+
+def check_copy_buttons(site: Path) -> None:
+    assert 'src="_static/copybutton.js' in (site / "tutorial.html").read_text(encoding="utf-8")
+    script = (site / "_static" / "copybutton.js").read_text(encoding="utf-8")
+    assert "formatCopyText(text, '$ ', false, true" in script
 
 
 def check_search(site: Path) -> None:

@@ -1,4 +1,4 @@
-"""Checks of the folder of conversation files, and of each conversation.
+"""Checks of the files of a store, and of each conversation.
 
 A conversation is checked by the rules of its model's provider, as if a user message followed.
 """
@@ -24,12 +24,13 @@ from cllm.provider_factory import ProviderFactory
 from cllm.providers.history import find_profile
 from cllm.stores.json.folder import LOCK_FOLDER, SUFFIX
 from cllm.stores.locks import is_locked
+from cllm.stores.registry import store_location
 from cllm.wire.convert import encode_anthropic, encode_bedrock, encode_openai
 from cllm.wire.errors import MalformedError
 from cllm.wire.messages import OutgoingMessage, RepairedHistory
 
 CHECK = "store"
-JSON = "json:"
+CHECK_CONTENT = "is checked by: cllm db check and cllm verify"
 FOR_OTHERS = 0o077
 LEFTOVER_SECONDS = 3600
 LITTLE_SPACE = 100_000_000
@@ -41,16 +42,39 @@ NEXT = plain_message("user", "And now?")
 
 
 def check_store(url: str, *, fix: bool, now: datetime) -> Iterator[Finding]:
-    if not url.startswith(JSON):
-        scheme = url.partition(":")[0]
-        checks = "is checked by: cllm db check and cllm verify"
-        advice = "stores no files" if scheme == "memory" else checks
-        yield ok(CHECK, f"the store '{scheme}:' {advice}.")
-        return
-    folder = Path(url.removeprefix(JSON))
+    scheme, _, location = url.partition(":")
+    if scheme == "json":
+        yield from _check_folder(Path(location), fix=fix, now=now)
+    elif scheme == "sqlite":
+        yield from _check_database(Path(location.partition("?")[0]).expanduser())
+    else:
+        advice = "stores no files." if scheme == "memory" else CHECK_CONTENT
+        yield ok(CHECK, f"{store_location(url)} {advice}")
+
+
+def _check_database(path: Path) -> Iterator[Finding]:
+    if path.is_file():
+        # SQLite writes other files next to the database.
+        if not os.access(path, os.R_OK | os.W_OK) or not os.access(path.parent, os.W_OK | os.X_OK):
+            advice = "check the permissions of the file and its folder"
+            yield problem(CHECK, f"{path} is not readable and writable; {advice}.")
+            return
+        yield ok(CHECK, f"{path} is readable and writable; it {CHECK_CONTENT}")
+        yield _check_space(path.parent)
+    elif os.path.lexists(path):
+        yield problem(CHECK, f"{path} is not a file; name another file in the store URL.")
+    else:
+        yield _check_missing(path)
+
+
+def _check_folder(folder: Path, *, fix: bool, now: datetime) -> Iterator[Finding]:
     try:
         if not folder.is_dir():
-            yield _check_missing(folder)
+            if os.path.lexists(folder):
+                advice = "move it, or choose another folder"
+                yield problem(CHECK, f"{folder} is not a folder; {advice}.")
+            else:
+                yield _check_missing(folder)
             return
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             yield problem(CHECK, f"{folder} is not readable and writable; check its permissions.")
@@ -63,13 +87,11 @@ def check_store(url: str, *, fix: bool, now: datetime) -> Iterator[Finding]:
         yield problem(CHECK, f"cannot check {folder} ({os_error_reason(error)}).")
 
 
-def _check_missing(folder: Path) -> Finding:
-    if os.path.lexists(folder):
-        return problem(CHECK, f"{folder} is not a folder; move it, or choose another folder.")
-    parent = next(path for path in folder.absolute().parents if path.exists())
+def _check_missing(path: Path) -> Finding:
+    parent = next(one for one in path.absolute().parents if one.exists())
     if parent.is_dir() and os.access(parent, os.W_OK | os.X_OK):
-        return ok(CHECK, f"{folder} does not exist yet; the first conversation creates it.")
-    return problem(CHECK, f"{folder} cannot be created in {parent}; choose another folder.")
+        return ok(CHECK, f"{path} does not exist yet; the first conversation creates it.")
+    return problem(CHECK, f"{path} cannot be created in {parent}; choose another folder.")
 
 
 def _check_space(folder: Path) -> Finding:

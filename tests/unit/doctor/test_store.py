@@ -24,12 +24,45 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("url", "text"), [("memory:", "stores no files"), ("sqlite:a.db", "cllm db check")]
+    ("url", "text"),
+    [
+        ("memory:", "memory: stores no files."),
+        ("postgresql://ann:secret@db/cllm", "postgresql://ann:***@db/cllm is checked by: cllm db"),
+    ],
 )
-def test_another_store_is_not_checked(url, text):
+def test_a_store_without_files_is_not_checked(url, text):
     (finding,) = check_store(url, fix=False, now=NOW)
 
-    assert text in finding.message
+    assert finding.message.startswith(text)
+
+
+def test_the_file_and_the_space_of_a_database_are_checked(tmp_path):
+    path = tmp_path / "a.db"
+    path.touch()
+    database, space = check_store(f"sqlite:{path}?synchronous=normal", fix=False, now=NOW)
+
+    assert (database.level, space.check) == ("ok", "space")
+    assert database.message.startswith(f"{path} is readable and writable; it is checked by:")
+
+
+def test_a_database_that_is_missing_or_a_folder_is_reported(tmp_path):
+    (missing,) = check_store(f"sqlite:{tmp_path}/a.db", fix=False, now=NOW)
+    (folder,) = check_store(f"sqlite:{tmp_path}", fix=False, now=NOW)
+
+    assert (missing.level, folder.level) == ("ok", "problem")
+    assert "does not exist yet" in missing.message
+    assert "is not a file" in folder.message
+
+
+def test_a_database_that_cannot_be_written_is_a_problem(tmp_path, monkeypatch):
+    path = tmp_path / "a.db"
+    path.touch()
+    # Root may write everywhere.
+    monkeypatch.setattr("os.access", lambda file, _mode: file != path.parent)
+    (database,) = check_store(f"sqlite:{path}", fix=False, now=NOW)
+
+    assert database.level == "problem"
+    assert "check the permissions" in database.message
 
 
 def test_a_private_folder_is_ok(folder):

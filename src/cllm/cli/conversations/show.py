@@ -121,7 +121,9 @@ def _system_text(conversation: StoredConversation) -> str:
     record = conversation.system_record
     if record is None:
         return "stored, source not recorded" if conversation.system else "not recorded"
-    if record.policy != "dynamic" and conversation.kept_prompt is None:
+    if record.policy == "dynamic":
+        return "dynamic (each request sends its own; none is stored)"
+    if conversation.kept_prompt is None:
         return "none (none was configured when the conversation started)"
     if record.source == NO_PROMPT:
         return f"{record.policy}, only the output of the context commands"

@@ -271,5 +271,9 @@ def _connection_error(reason: object, name: str) -> Exception:
         return DownloadError(
             f"The file of {name} does not exist at that address; check the address."
         )
+    return _TransientError(describe_connection_error(reason))
+
+
+def describe_connection_error(reason: object) -> str:
     text = reason.strerror if isinstance(reason, OSError) and reason.strerror else "no connection"
-    return _TransientError(text.lower())
+    return text.lower()

@@ -20,6 +20,7 @@ from cllm.providers.local.download import (
     SafeRedirects,
     build_request,
     check_scheme,
+    describe_connection_error,
 )
 from cllm.providers.local.models import SUFFIX, HubFile
 
@@ -177,8 +178,10 @@ def _read(url: str, kind: type[T], query: HubQuery, environ: Mapping[str, str]) 
         error.close()
         raise _status_error(error.code, query) from error
     except (OSError, http.client.HTTPException) as error:
+        reason = describe_connection_error(getattr(error, "reason", error))
         raise DownloadError(
-            f"Cannot read the list of files of {query.repository}; check the network and try again."
+            f"Cannot read the list of files of {query.repository} ({reason}); check the network "
+            "and try again."
         ) from error
     try:
         return msgspec.json.decode(data[:MAX_BYTES], type=kind)

@@ -52,7 +52,10 @@ def conversation(**fields) -> StoredConversation:
     [
         ({}, "not recorded"),
         ({"system": plain_message("system", "A")}, "stored, source not recorded"),
-        ({"system_record": SystemRecord(policy="dynamic")}, "dynamic"),
+        (
+            {"system_record": SystemRecord(policy="dynamic")},
+            "dynamic (each request sends its own; none is stored)",
+        ),
         (
             {"system_record": SystemRecord(policy="captured")},
             "none (none was configured when the conversation started)",
