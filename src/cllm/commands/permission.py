@@ -28,7 +28,7 @@ from cllm.commands.command_line import (
 )
 from cllm.commands.options import Arguments
 from cllm.commands.paths import expand, find_program, require_visible, spellings
-from cllm.commands.programs import READERS, check_arguments, is_known
+from cllm.commands.programs import READERS, add_options, check_arguments, is_known
 
 ANY = "*"
 ANY_OPTION = "-*"
@@ -262,6 +262,8 @@ def _check_command(
                 f"`git {' '.join(words[1:2])}` is not among the allowed commands."
             )
         _check_unknown(arguments, match)
+        if not any("file:" in words[index].lower() for index in match.literal):
+            return add_options(name, words)
     return words
 
 

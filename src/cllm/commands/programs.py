@@ -174,6 +174,14 @@ _READ_PROGRAMS = {
 }
 PROGRAMS = {
     **_READ_PROGRAMS,
+    "jq": Program(
+        options="""
+        -a -c -C -j -M -n -r -R -s -S --ascii-output --color-output --compact-output --exit-status
+        --join-output --monochrome-output --null-input --raw-input --raw-output --slurp --sort-keys
+        --stream --tab
+        """,
+        operands="pattern",
+    ),
     "make": Program(
         options="""
         -B -j=? -k -n -s --always-make --dry-run --jobs=? --just-print --keep-going --quiet --silent
@@ -191,6 +199,10 @@ PROGRAMS = {
 }
 _PATTERN_OPTIONS = ("-e", "--expression", "--files", "--regexp")
 _ARCHIVE_VISIBLE = ("-x", ".*", "*/.*")
+# With these, a filter of jq reads files of any folder.
+_JQ_MODULES = re.compile(r'(?<![.\w$"])(?:import|include|modulemeta)\b')
+# Options of programs whose other options are not known.
+_ADDED_OPTIONS = {"curl": ("--proto", "-file")}
 
 
 def check_arguments(arguments: Arguments) -> tuple[str, ...]:
@@ -269,6 +281,24 @@ def _check_tar(arguments: Arguments) -> tuple[str, ...]:
     return _check_program(arguments)
 
 
+def _check_jq(arguments: Arguments) -> tuple[str, ...]:
+    """Older versions of jq refuse `--` before the filter."""
+    if "--" in arguments.words:
+        raise CommandRefusedError("`jq` does not allow `--`.")
+    words = _check_program(arguments)
+    at = words.index("--") if "--" in words else len(words)
+    literal = {arguments.words[index] for index in arguments.literal}
+    for word in words[at + 1 : at + 2] or words:
+        if arguments.is_restricted and word not in literal and _JQ_MODULES.search(word):
+            raise CommandRefusedError(f"`{word}` is not allowed; `jq` must not read modules.")
+    return (*words[:at], *words[at + 1 :])
+
+
+def add_options(program: str, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Add the options that keep an otherwise unknown program away from files outside the folder."""
+    return (words[0], *_ADDED_OPTIONS.get(program, ()), *words[1:])
+
+
 # Tests and actions, with the number of their arguments.
 _FIND_TESTS = dict.fromkeys(
     split_names(
@@ -330,6 +360,7 @@ def is_known(program: str, words: Sequence[str]) -> bool:
 CHECKERS: dict[str, Callable[[Arguments], tuple[str, ...]]] = {
     "find": _check_find,
     "git": git.check_git,
+    "jq": _check_jq,
     "tar": _check_tar,
 }
 READERS = frozenset(_READ_PROGRAMS) | {"find"}

@@ -34,6 +34,7 @@ def project(tmp_path_factory) -> Path:
     """A repository with secrets in hidden files, and a file outside of it."""
     top = tmp_path_factory.mktemp("attacks")
     (top / "outside.txt").write_text(f"{OUTSIDE}\n", encoding="utf-8")
+    (top / "outside.json").write_text(f'{{"key": "{OUTSIDE}"}}\n', encoding="utf-8")
     folder: Path = top / "project"
     files = {
         "a.txt": "alpha\nbeta\nCANARY\n",

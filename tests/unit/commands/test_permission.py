@@ -179,6 +179,18 @@ class TestLists:
         assert not decide(line, allow=(entry,)).plan
 
     @pytest.mark.parametrize(
+        ("entry", "line", "arguments"),
+        [
+            ("curl", "curl http://x/", ("curl", "--proto", "-file", "http://x/")),
+            ("curl file:x", "curl file:x", ("curl", "file:x")),
+        ],
+    )
+    def test_curl_reads_files_only_where_an_entry_names_them(self, decide, entry, line, arguments):
+        plan = decide(line, allow=(entry,)).plan
+
+        assert [one.arguments for pipe in plan for one in pipe.invocations] == [arguments]
+
+    @pytest.mark.parametrize(
         "line", ["echo x > y", "env A=1 make", "cat $HOME/x", "sh -c 'ls'", "ls; ls"]
     )
     def test_a_line_that_the_list_contains_word_for_word_runs_in_a_shell(self, decide, line):

@@ -35,6 +35,8 @@ def check(tmp_path):
         (("sed", "-n", "1p", "a.txt"), ("--sandbox", "-n", "--", "1p", "a.txt")),
         (("date", "+%H"), ("--", "+%H")),
         (("unzip", "-l", "a.zip"), ("-l", "./a.zip", "-x", ".*", "*/.*")),
+        (("jq", ".name", "-r", "a.txt"), ("-r", ".name", "a.txt")),
+        (("jq", "-n", '.import, ."include"'), ("-n", '.import, ."include"')),
     ],
 )
 def test_options_come_before_operands(check, words, expected):
@@ -56,6 +58,10 @@ def test_hidden_files_are_excluded_only_with_restrictions(check):
         (("pwd", "x"), "does not allow `x`"),
         (("date", "2026-01-01"), "does not allow"),
         (("make", "CC=x"), "does not allow"),
+        (("jq", 'import "x" as $x {search: ".."}; $x'), "must not read modules"),
+        (("jq", '"../x"|modulemeta'), "must not read modules"),
+        (("jq", ".", "--", "-f"), "does not allow"),
+        (("jq", ".", "../x"), "outside this folder"),
         (("tar", "xf", "a.tar"), "does not allow"),
         (("tar", "-v"), "only with `-t`"),
         (("unzip", "-l", "b.zip"), "the name of one archive"),
