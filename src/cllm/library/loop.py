@@ -79,6 +79,7 @@ def current_caller() -> CallerId:
 class BackgroundLoop:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._process = os.getpid()
         self._generators: set[AsyncGenerator[Any, None]] = set()
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._thread = threading.Thread(target=self._loop.run_forever, name="cllm", daemon=True)
@@ -88,6 +89,7 @@ class BackgroundLoop:
         self._closers.append(close)
 
     def start(self, work: Coroutine[Any, Any, T]) -> Job[T]:
+        self._refuse_inherited(work)
         job = Job(self._loop, work)
         job.start()
         return job
@@ -100,6 +102,7 @@ class BackgroundLoop:
                 "A synchronous cllm function on cllm's own event loop would deadlock; use the "
                 "asynchronous function instead, such as aask for ask."
             )
+        self._refuse_inherited(work)
         job = Job(self._loop, work)
         try:
             job.start()
@@ -141,11 +144,12 @@ class BackgroundLoop:
                 yield item
         finally:
             self._generators.discard(events)
-            await self.run_async(close_generator(events))
+            if not self._is_inherited:
+                await self.run_async(close_generator(events))
 
     def _close(self, events: AsyncGenerator[Any, None]) -> None:
         """The garbage collector can call this, in any thread or too late."""
-        if self._loop.is_closed():
+        if self._loop.is_closed() or self._is_inherited:
             return
         if self._is_own_thread:
             self.start(close_generator(events))
@@ -155,6 +159,18 @@ class BackgroundLoop:
     @property
     def _is_own_thread(self) -> bool:
         return threading.current_thread() is self._thread
+
+    @property
+    def _is_inherited(self) -> bool:
+        """Whether this is a forked process, in which no thread runs the loop."""
+        return os.getpid() != self._process
+
+    def _refuse_inherited(self, work: Coroutine[Any, Any, Any]) -> None:
+        if self._is_inherited:
+            work.close()
+            raise UsageError(
+                "This stream belongs to the parent process; start another one in this process."
+            )
 
     def stop(self) -> None:
         self.run(self._shut_down())

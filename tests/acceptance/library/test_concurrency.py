@@ -278,6 +278,37 @@ def test_a_forked_process_has_its_own_loop_and_stores(provider, program, store):
 
 
 @UNIX_ONLY
+def test_a_stream_of_the_parent_is_an_error_in_a_forked_process_and_does_not_block_its_end(
+    provider, program
+):
+    out = program(
+        """
+        import cllm, os, sys
+        stream = cllm.stream("Hello.", conversation="parent")
+        print(next(stream), flush=True)
+        child = os.fork()
+        if child == 0:
+            try:
+                next(stream)
+            except cllm.CllmError as error:
+                print(error, flush=True)
+            sys.exit(0)
+        child = os.waitpid(child, 0), os.fork()
+        if child[1] == 0:
+            del stream
+            sys.exit(0)
+        print(os.waitpid(child[1], 0)[1], *stream)
+        """
+    )
+
+    assert out.splitlines() == [
+        "echo: ",
+        "This stream belongs to the parent process; start another one in this process.",
+        "0 Hello.",
+    ]
+
+
+@UNIX_ONLY
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_pool_of_processes_can_ask(provider, program, home, method):
     source = "import cllm\n\ndef ask(n):\n    return cllm.ask(f'{n}').text\n"
