@@ -17,7 +17,7 @@ from cllm.core.errors import (
 )
 from cllm.providers.http.aiohttp_transport import MAX_HEADER_BYTES, AiohttpTransport
 from cllm.providers.http.stdlib_transport import StdlibTransport
-from cllm.providers.http.transport import HttpTransport, Timeouts
+from cllm.providers.http.transport import MAX_INTERIM_RESPONSES, HttpTransport, Timeouts
 
 QUICK = Timeouts(connect=5, first_byte=5, idle=5)
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -169,6 +169,18 @@ async def test_interim_responses_are_skipped():
         assert [await post(http, url) for _ in range(2)] == [b"ok", b"ok"]
 
     assert provider.connections == 1
+
+
+@on_server_loop
+@pytest.mark.parametrize("transport", [AiohttpTransport, StdlibTransport])
+async def test_endless_interim_responses_are_an_error(transport):
+    early = b"HTTP/1.1 103 Early Hints\r\n\r\n"
+    provider = Provider(early * (MAX_INTERIM_RESPONSES + 1) + OK)
+    http = transport()
+    async with serving(provider.serve) as url:
+        with pytest.raises(BadReplyError):
+            await post(http, url)
+    await http.close()
 
 
 @on_server_loop

@@ -3,13 +3,17 @@
 import asyncio
 import os
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http_exceptions import BadHttpMessage
 from yarl import URL
 
 from cllm.providers.http.transport import (
+    MAX_INTERIM_RESPONSES,
     HttpResponse,
     Timeouts,
     connection_closed_error,
@@ -70,8 +74,28 @@ class AiohttpResponse(HttpResponse):
         self._response.close()
 
 
+class _ResponseHandler(ResponseHandler):
+    """Ends a connection with too many interim responses, such as 103: aiohttp queues all of them."""
+
+    _interim = 0
+
+    def feed_data(self, data: Any, size: int = 0) -> None:
+        if self._interim > MAX_INTERIM_RESPONSES:
+            return
+        self._interim = self._interim + 1 if data[0].code < HTTPStatus.OK else 0
+        if self._interim <= MAX_INTERIM_RESPONSES:
+            super().feed_data(data, size)
+        else:
+            self.close()
+            self.set_exception(BadHttpMessage("too many interim responses"))
+
+
 class _Connector(aiohttp.TCPConnector):
     """Never reuses a connection that received bytes while idle: they would become a response."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._factory = partial(_ResponseHandler, loop=self._loop)
 
     async def _get(self, *args: Any) -> Any:
         while (connection := await super()._get(*args)) is not None:

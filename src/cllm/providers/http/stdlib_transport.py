@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from cllm.core.errors import ProviderError
 from cllm.providers.http.transport import (
+    MAX_INTERIM_RESPONSES,
     HttpResponse,
     Timeouts,
     connection_closed_error,
@@ -31,7 +32,6 @@ from cllm.providers.http.transport import (
 
 CHUNK_BYTES = 65536
 MAX_QUEUED_CHUNKS = 64
-MAX_INTERIM_RESPONSES = 100
 DEFAULT_PORTS = {"http": 80, "https": 443}
 COMPRESSIONS = ("gzip", "deflate")
 ANY_ZLIB_HEADER = zlib.MAX_WBITS | 32

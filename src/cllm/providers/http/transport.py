@@ -18,6 +18,7 @@ from cllm.core.errors import (
     UnreachableError,
 )
 
+MAX_INTERIM_RESPONSES = 100
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 
 
