@@ -75,7 +75,7 @@ class AiohttpResponse(HttpResponse):
 
 
 class _ResponseHandler(ResponseHandler):
-    """Ends a connection with too many interim responses, such as 103: aiohttp queues all of them."""
+    """Ends a connection with too many interim responses, such as 103; aiohttp has no limit."""
 
     _interim = 0
 
@@ -95,7 +95,8 @@ class _Connector(aiohttp.TCPConnector):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._factory = partial(_ResponseHandler, loop=self._loop)
+        create: Any = partial(_ResponseHandler, loop=self._loop)
+        self._factory = create
 
     async def _get(self, *args: Any) -> Any:
         while (connection := await super()._get(*args)) is not None:
