@@ -11,7 +11,7 @@ import msgspec
 
 
 class NotRegularFileError(OSError):
-    """The path is a pipe, a device or a folder: opening could block, reading might not end."""
+    """The path is a pipe or a device: opening could block, reading might not end."""
 
 
 class FileTooLargeError(OSError):
@@ -21,7 +21,13 @@ class FileTooLargeError(OSError):
 def read_regular_file(path: str | Path, *, limit: int, flags: int = 0) -> bytes:
     """Raises NotRegularFileError, FileTooLargeError or another OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
-    with os.fdopen(descriptor, "rb") as file:
+    try:
+        opened = os.fdopen(descriptor, "rb")
+    except OSError:
+        # A folder; os.fdopen leaves its descriptor open.
+        os.close(descriptor)
+        raise
+    with opened as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise NotRegularFileError(path)
         data = file.read(limit + 1)

@@ -44,6 +44,18 @@ def test_a_pipe_is_refused_without_waiting_for_a_writer(tmp_path):
         read_regular_file(pipe, limit=5)
 
 
+def test_a_folder_is_refused_and_not_left_open(tmp_path):
+    free = os.open(tmp_path, os.O_RDONLY)
+    os.close(free)
+
+    with pytest.raises(IsADirectoryError):
+        read_regular_file(tmp_path, limit=5)
+
+    after = os.open(tmp_path, os.O_RDONLY)
+    os.close(after)
+    assert after == free
+
+
 def test_a_link_is_refused_with_nofollow(tmp_path):
     (tmp_path / "file").write_bytes(b"1")
     link = tmp_path / "link"

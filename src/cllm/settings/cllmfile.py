@@ -41,7 +41,7 @@ def read_cllmfile(path: Path, *, in_user_folder: bool) -> Cllmfile | None:
         data = read_regular_file(path, limit=MAX_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except NotRegularFileError as error:
+    except (NotRegularFileError, IsADirectoryError) as error:
         raise SettingsError("it is not a regular file.", path=str(path)) from error
     except FileTooLargeError as error:
         raise SettingsError(f"it is larger than {MAX_BYTES} bytes.", path=str(path)) from error

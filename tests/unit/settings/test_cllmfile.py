@@ -115,7 +115,7 @@ def test_a_bug_in_reading_a_file_is_not_reported_as_a_broken_file(path, bug, mon
 def test_a_folder_is_not_a_cllmfile(path):
     path.mkdir()
 
-    with pytest.raises(SettingsError, match="cannot be read"):
+    with pytest.raises(SettingsError, match="not a regular file"):
         read_cllmfile(path, in_user_folder=True)
 
 
