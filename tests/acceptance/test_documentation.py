@@ -37,7 +37,7 @@ from cllm.providers.third_party import ProviderAccess
 from cllm.server.turns.headers import HISTORY_MODES
 from cllm.settings import sections, side_requests
 from cllm.settings.layers import ENVIRONMENT_KEYS
-from cllm.settings.trust import DANGEROUS_KEYS
+from cllm.settings.trust import DANGEROUS_FIELDS, DANGEROUS_KEYS
 from cllm.stores.postgres.connection import PoolOptions
 from cllm.stores.registry import SCHEMES
 from cllm.window.strategies import Strategy
@@ -309,7 +309,17 @@ def test_every_kind_of_store_has_its_row_in_the_reference(scheme):
 
 
 @pytest.mark.parametrize(
-    "key", [*DANGEROUS_KEYS, "variables", "model", "fallbacks", "aliases", "json_schema_file"]
+    "key",
+    [
+        *DANGEROUS_KEYS,
+        *DANGEROUS_FIELDS,
+        "tools",
+        "variables",
+        "model",
+        "fallbacks",
+        "aliases",
+        "json_schema_file",
+    ],
 )
 def test_every_key_that_needs_trust_is_in_the_list(key):
     assert f"`{key}`" in read_section("cli.md: Trust").partition("\n\nTrust a Cllmfile")[0]

@@ -115,6 +115,8 @@ BEFORE_TRUST = {
     "a schema from above": "json_schema_file: ../../etc/hostname",
     "a schema from home": "json_schema_file: ~/.ssh/id_rsa",
     "a schema by a variable": "json_schema_file: '${HOME}/x.json'",
+    "a server for tools": "tools: [{type: mcp, server_url: '{evil}'}]",
+    "a server for tools by another name": "mcp_servers: [{url: '{evil}'}]",
     "merged into place": "x: &x {api_base: {evil}}\n<<: *x",
     "the second of two": "api_base: null\napi_base: {evil}",
     "keys in quotes": "\"api\\x5fbase\": '{evil}'",

@@ -33,6 +33,18 @@ DANGEROUS_KEYS = (
     "server",
     "store",
 )
+DANGEROUS_FIELDS = (
+    "container",
+    "extra_body",
+    "mcp_servers",
+    "models",
+    "plugins",
+    "provider",
+    "search_parameters",
+    "web_search_options",
+)
+"""Fields of a request with which a provider sends the prompt, or queries about it, to others."""
+OWN_TOOLS = ("custom", "function")
 SECRET_NAME = re.compile(
     r"(KEY|TOKEN|SECRET|PASS|PASSWORD|PASSWD|PASSPHRASE|COOKIE|JWT|WEBHOOK|CONNECTION_STRING)$"
     r"|(^|_)(KEYS?|TOKENS?|SECRETS?|PASS(WORD|WD)?|PWD|PAT|AUTH|CREDENTIALS?|BEARER|PRIVATE)(_|\d|$)"
@@ -57,17 +69,25 @@ def dangerous_settings(content: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that need trust.
 
     These include variables, which are substituted into trusted commands; model files, which can
-    run code; and schemas that are downloaded or outside the folder.
+    run code; schemas that are downloaded or outside the folder; and tools that the provider runs.
     """
     return {
         key: value
         for key, value in sorted(content.items())
         if key in DANGEROUS_KEYS
+        or key in DANGEROUS_FIELDS
         or key == "variables"
         or any(map(is_secret_name, find_variables(value)))
         or (key in ("model", "fallbacks", "aliases") and _can_load_file(value))
         or (key == "json_schema_file" and is_outside_folder(value))
+        or (key == "tools" and _has_hosted_tool(value))
     }
+
+
+def _has_hosted_tool(tools: Any) -> bool:
+    """Whether the provider runs a tool itself, such as `mcp`, which can name any server."""
+    rows = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+    return any(tool.get("type", "function") not in OWN_TOOLS for tool in rows)
 
 
 def is_outside_folder(file: Any) -> bool:

@@ -9,7 +9,13 @@ import pytest
 from cllm.core.errors import CllmError, SettingsError, UntrustedFileError
 from cllm.settings.cllmfile import Cllmfile, read_cllmfile
 from cllm.settings.sections import CLLM_KEYS, PROVIDER_KEYS
-from cllm.settings.trust import DANGEROUS_KEYS, TrustLedger, dangerous_settings, fingerprint
+from cllm.settings.trust import (
+    DANGEROUS_FIELDS,
+    DANGEROUS_KEYS,
+    TrustLedger,
+    dangerous_settings,
+    fingerprint,
+)
 
 DANGEROUS = {
     "allow_dynamic_commands": "true",
@@ -84,6 +90,26 @@ def test_some_keys_are_dangerous_by_value(key):
     assert dangerous_settings({key: dangerous}) == {key: dangerous}
     if harmless is not None:
         assert dangerous_settings({key: harmless}) == {}
+
+
+@pytest.mark.parametrize("field", DANGEROUS_FIELDS)
+def test_a_field_that_sends_prompts_elsewhere_needs_trust(field):
+    assert dangerous_settings({field: ["x"]}) == {field: ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("tools", "is_dangerous"),
+    [
+        ([{"type": "mcp", "server_url": "https://x.test"}], True),
+        ([{"type": "function", "function": {"name": "f"}}, {"type": "web_search"}], True),
+        ([{"type": ["mcp"]}], True),
+        ([{"type": "function", "function": {"name": "f"}}, {"type": "custom"}], False),
+        ([{"name": "f", "input_schema": {}}], False),
+        ("web_search", False),
+    ],
+)
+def test_a_tool_that_the_provider_runs_needs_trust(tools, is_dangerous):
+    assert bool(dangerous_settings({"tools": tools})) == is_dangerous
 
 
 @pytest.mark.parametrize("key", sorted(DANGEROUS))
