@@ -42,9 +42,9 @@ MAX_WORDS = 10_000
 WRAPPERS = split_names(
     """
     ash at bash batch builtin busybox bwrap cd choom chroot chrt command crontab csh dash dc
-    doas ed emacs entr env eval ex exec expect export fakeroot firejail fish flock gdb ghci
-    ionice irb jshell ksh ld.so less linux32 linux64 ltrace m4 man more mysql nano nice nohup
-    nsenter nvim parallel popd prlimit proot psql pushd pwsh rbash run-parts runuser script
+    doas duckdb ed emacs entr env eval ex exec expect export fakeroot firejail fish flock gdb ghci
+    ionice irb jshell ksh ld.so less linux32 linux64 ltrace m4 man mariadb more mysql nano nice
+    nohup nsenter nvim parallel popd prlimit proot psql pushd pwsh rbash run-parts runuser script
     setarch setpriv setsid sh source sqlite ssh stdbuf strace su sudo systemd-run taskset tcsh
     time timeout toybox trap unset unshare vi vim watch xargs xvfb-run zsh
     """
@@ -52,8 +52,8 @@ WRAPPERS = split_names(
 # These run code from their first argument: an entry must name the script.
 INTERPRETERS = split_names(
     """
-    awk bun deno gawk guile julia lua mawk nawk node nodejs osascript perl php pypy python
-    rscript ruby scala tclsh wish
+    awk bun deno gawk gojq guile jaq julia lua mawk mlr nawk node nodejs osascript perl php pypy
+    python rscript ruby scala tclsh wish xidel yq
     """
 )
 # One file with many programs; links to it are different programs.

@@ -199,6 +199,8 @@ PROGRAMS = {
 }
 _PATTERN_OPTIONS = ("-e", "--expression", "--files", "--regexp")
 _ARCHIVE_VISIBLE = ("-x", ".*", "*/.*")
+# The names of GNU programs where others are installed too, as on macOS.
+_GNU_NAMES = {f"g{name}": name for name in ("find", "grep", "make", "sed", "tar", "uniq")}
 # With these, a filter of jq reads files of any folder.
 _JQ_MODULES = re.compile(r'(?<![.\w$"])(?:import|include|modulemeta)\b')
 # Options of programs whose other options are not known.
@@ -207,7 +209,9 @@ _ADDED_OPTIONS = {"curl": ("--proto", "-file")}
 
 def check_arguments(arguments: Arguments) -> tuple[str, ...]:
     """Return the arguments with which a known program runs. Raises CommandRefusedError."""
-    return CHECKERS.get(arguments.program, _check_program)(arguments)
+    name = _GNU_NAMES.get(arguments.program, arguments.program)
+    arguments = msgspec.structs.replace(arguments, program=name)
+    return CHECKERS.get(name, _check_program)(arguments)
 
 
 def _check_program(arguments: Arguments) -> tuple[str, ...]:
@@ -354,7 +358,8 @@ def _check_find(arguments: Arguments) -> tuple[str, ...]:
 def is_known(program: str, words: Sequence[str]) -> bool:
     if program == "git":
         return bool(words) and words[0] in git.COMMANDS
-    return program in PROGRAMS or program in CHECKERS
+    name = _GNU_NAMES.get(program, program)
+    return name in PROGRAMS or name in CHECKERS
 
 
 CHECKERS: dict[str, Callable[[Arguments], tuple[str, ...]]] = {

@@ -12,7 +12,7 @@ from cllm.commands.programs import READERS
 
 OTHER_PROGRAMS = (
     *("make", "npm", "pytest", "git", "rm", "touch", "python3", "sh", "env", "docker", "cp", "ln"),
-    *("node", "sqlite3", "python3.11", "mything", "tar", "curl"),
+    *("node", "sqlite3", "python3.11", "mything", "tar", "curl", "yq", "duckdb"),
 )
 
 
@@ -166,6 +166,10 @@ class TestLists:
             ("pytest -*", "pytest -c/etc/passwd"),
             ("cp", "cp a.txt x=/etc/passwd"),
             ("curl", "curl @.env"),
+            ("yq", "yq 'load(\"/x.json\")' a.txt"),
+            ("yq *", "yq 'load(\"/x.json\")' a.txt"),
+            ("duckdb", "duckdb a.txt .shell"),
+            ("gmake", "gmake X=y"),
             ("./*", "./away/x"),
             ("sort -n*", "sort -n -o x a.txt"),
             ("pytest -*", "pytest -no../x"),

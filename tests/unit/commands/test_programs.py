@@ -33,6 +33,7 @@ def check(tmp_path):
         (("cat", "-"), ("--", "-")),
         (("echo", "-x", "--y"), ("-x", "--y")),
         (("sed", "-n", "1p", "a.txt"), ("--sandbox", "-n", "--", "1p", "a.txt")),
+        (("gsed", "-n", "1p", "a.txt"), ("--sandbox", "-n", "--", "1p", "a.txt")),
         (("date", "+%H"), ("--", "+%H")),
         (("unzip", "-l", "a.zip"), ("-l", "./a.zip", "-x", ".*", "*/.*")),
         (("jq", ".name", "-r", "a.txt"), ("-r", ".name", "a.txt")),
@@ -58,6 +59,9 @@ def test_hidden_files_are_excluded_only_with_restrictions(check):
         (("pwd", "x"), "does not allow `x`"),
         (("date", "2026-01-01"), "does not allow"),
         (("make", "CC=x"), "does not allow"),
+        (("gmake", "CC=x"), "does not allow"),
+        (("gtar", "xf", "a.zip"), "does not allow"),
+        (("guniq", "a.txt", "new.txt"), "at most 1 file"),
         (("jq", 'import "x" as $x {search: ".."}; $x'), "must not read modules"),
         (("jq", '"../x"|modulemeta'), "must not read modules"),
         (("jq", ".", "--", "-f"), "does not allow"),
@@ -84,7 +88,10 @@ def test_find_does_not_enter_hidden_folders(check):
 
 @pytest.mark.parametrize(
     ("program", "words", "known"),
-    [("ls", (), True), ("git", ("log",), True), ("git", ("push",), False), ("rm", (), False)],
+    [
+        *(("ls", (), True), ("git", ("log",), True), ("git", ("push",), False), ("rm", (), False)),
+        *(("gsed", (), True), ("gunzip", (), False)),
+    ],
 )
 def test_known_programs(program, words, known):
     assert is_known(program, words) is known
