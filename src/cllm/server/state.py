@@ -134,8 +134,12 @@ def exposes_keys(server: ServerSettings) -> bool:
 
 
 async def check_store(store: ServerStore) -> None:
-    """Raise StoreError if the store cannot be read. The first use creates its files or tables."""
+    """Raise StoreError if the store cannot be read or written.
+
+    The first use creates its files or tables.
+    """
     await store.list_conversations(owner=LOCAL_OWNER, limit=1)
+    await store.check_writable()
 
 
 def _check_default_provider(settings: Settings) -> None:

@@ -248,6 +248,9 @@ class MemoryStore(ScannedLists, EditingStore):
         active = (each for each in members if each.archived_at is None)
         return tuple(map(build_summary, islice(active, limit)))
 
+    async def check_writable(self) -> None:
+        pass
+
     async def claim_request(
         self, request: RequestKey, *, seconds: float
     ) -> RequestClaim | KeptResponse:

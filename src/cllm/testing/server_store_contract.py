@@ -88,6 +88,9 @@ class ServerStoreContract(StoreContract):
         await answer(server_store, claim)
         assert await other_store.claim_request(REQUEST, seconds=HOUR) == RESPONSE
 
+    async def test_a_new_store_can_be_written(self, server_store: ServerStore) -> None:
+        await server_store.check_writable()
+
     async def test_an_idempotency_key_belongs_to_one_body(self, server_store: ServerStore) -> None:
         other = replace(REQUEST, body="another")
         claim = await claimed(server_store)

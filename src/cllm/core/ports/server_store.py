@@ -62,6 +62,14 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
 class ServerStore(Store, Protocol):
     """A store for a server."""
 
+    async def check_writable(self) -> None:
+        """Raise StoreError if no turn can be saved.
+
+        The database is read-only, or at the revision of another version. Cancelling does not wait
+        for a lock.
+        """
+        ...
+
     async def claim_request(
         self, request: RequestKey, *, seconds: float
     ) -> RequestClaim | KeptResponse:

@@ -452,7 +452,7 @@ class PostgresBase(ABC):
         """End the owner's turns whose process died; return the pool."""
 
     async def _prepare(self) -> None:
-        if await self._connections.run(_read_revision, idempotent=True) == HEAD:
+        if await self._connections.run(read_revision, idempotent=True) == HEAD:
             return
         from cllm.stores.sql import migrate  # noqa: PLC0415 - imports SQLAlchemy
 
@@ -462,7 +462,7 @@ class PostgresBase(ABC):
         await self._connections.close()
 
 
-async def _read_revision(connection: Connection) -> str | None:
+async def read_revision(connection: Connection) -> str | None:
     try:
         rows = await connection.fetch(f'SELECT version_num FROM "{VERSION_TABLE}"')  # noqa: S608
     except asyncpg.UndefinedTableError:

@@ -5,6 +5,7 @@
 from cllm.stores.postgres.statements import RESOLVED, columns, parameters, turn_has_id
 from cllm.stores.sql.rows import CALL_COLUMNS
 
+IS_READ_ONLY = "SELECT current_setting('transaction_read_only') = 'on'"
 # A claim that replaces an expired one of the same request keeps its partial response.
 CLAIM_REQUEST = """
 INSERT INTO requests (owner, key, body, expires_at)

@@ -40,7 +40,13 @@ from cllm.stores.editing_store import Change, ReadScope
 from cllm.stores.leases import LEASE_SECONDS
 from cllm.stores.postgres import request_statements as requests
 from cllm.stores.postgres import statements as sql
-from cllm.stores.postgres.connection import Connection, PostgresBase, PostgresPool
+from cllm.stores.postgres.connection import (
+    Connection,
+    PostgresBase,
+    PostgresPool,
+    postgres_error,
+    read_revision,
+)
 from cllm.stores.postgres.edits import (
     delete_conversation,
     edit_conversation,
@@ -51,6 +57,7 @@ from cllm.stores.postgres.edits import (
 from cllm.stores.postgres.lists import PostgresLists
 from cllm.stores.postgres.reader import POSTGRES_CODEC, PostgresReader
 from cllm.stores.postgres.turns import PostgresTurns
+from cllm.stores.sql import HEAD
 from cllm.stores.sql.rows import decode_headers, decode_response, encode_json
 from cllm.stores.sql.store import SqlStore
 
@@ -59,6 +66,17 @@ if TYPE_CHECKING:
 
 
 class PostgresRequests(PostgresBase):
+    async def check_writable(self) -> None:
+        pool = await self._ready()
+        revision = await pool.run(read_revision, idempotent=True)
+        if revision != HEAD:
+            from cllm.stores.sql.migrate import describe_mismatch  # noqa: PLC0415 - rarely needed
+
+            raise StoreUnavailableError(describe_mismatch(revision))
+        ((read_only,),) = await pool.fetch(requests.IS_READ_ONLY, (), idempotent=True)
+        if read_only:
+            raise postgres_error(asyncpg.ReadOnlySQLTransactionError())
+
     async def claim_request(
         self, request: RequestKey, *, seconds: float
     ) -> RequestClaim | KeptResponse:

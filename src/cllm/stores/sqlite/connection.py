@@ -249,6 +249,21 @@ class SqliteFile:
                 await self._worker.run(_Transaction("BEGIN IMMEDIATE", undo(future.result())))
             raise
 
+    async def check_writable(self) -> None:
+        """Raise StoreUnavailableError if it cannot be written, or is not of this version.
+
+        Cancelling does not wait for the lock of another process.
+        """
+        job = _Transaction("BEGIN IMMEDIATE", self._check_revision)
+        await self._worker.run(job, can_cancel=True)
+
+    def _check_revision(self, connection: sqlite3.Connection) -> None:
+        revision = _read_revision(connection)
+        if revision != HEAD:
+            from cllm.stores.sql.migrate import describe_mismatch  # noqa: PLC0415 - rarely needed
+
+            raise StoreUnavailableError(describe_mismatch(revision), path=str(self.path))
+
     async def close(self) -> None:
         await self._worker.run(None)
         self._worker.end()

@@ -74,6 +74,9 @@ _SYNCHRONOUS: dict[str, Synchronous] = {
 class SqliteRequests(SqliteBase):
     _process: ProcessLock
 
+    async def check_writable(self) -> None:
+        await self._file.check_writable()
+
     async def claim_request(
         self, request: RequestKey, *, seconds: float
     ) -> RequestClaim | KeptResponse:

@@ -154,6 +154,19 @@ async def test_a_read_only_server_is_reported(
     assert len((await store.load("demo")).turns) == 1
     with pytest.raises(StoreUnavailableError, match="is read-only"):
         await store.begin_turn("demo", TurnStart(id="t2", messages=()))
+    with pytest.raises(StoreUnavailableError, match="is read-only"):
+        await store.check_writable()
+
+
+async def test_a_database_of_another_revision_is_reported(
+    postgres_server: Server, database: str, store: PostgresStore
+):
+    await store.check_writable()
+    await postgres_server.execute(
+        "UPDATE cllm_revision SET version_num = '0007'", database=database
+    )
+    with pytest.raises(StoreUnavailableError, match=r"at revision 0007 .* cllm db upgrade"):
+        await store.check_writable()
 
 
 async def test_a_missing_privilege_is_reported(postgres_server: Server, empty_database: str):

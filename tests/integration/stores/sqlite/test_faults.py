@@ -59,7 +59,10 @@ async def test_a_full_disk_preserves_stored_data(database):
     await store.close()
 
 
-async def test_a_read_only_file_is_reported(database):
+@pytest.mark.parametrize(
+    "operation", ["create(NewConversation(id='new'))", "check_writable()"], ids=["create", "check"]
+)
+async def test_a_read_only_file_is_reported(database, operation):
     store = opened(database)
     await say(store, "demo", "t1")
     await store.close()
@@ -80,7 +83,7 @@ if os.getuid() == 0:
 async def main():
     store = SqliteStore({str(database)!r}, clock=lambda: datetime.now(UTC))
     try:
-        await store.create(NewConversation(id="new"))
+        await store.{operation}
     except StoreUnavailableError as error:
         print(error)
 asyncio.run(main())
