@@ -79,8 +79,8 @@ class UsageError(CllmError):
 class InvalidIdError(UsageError):
     http_status, http_code = 400, "invalid_conversation_id"
     http_message = (
-        "Invalid conversation ID; send the UUID that the server returned, or an empty value for a "
-        "new conversation."
+        "No conversation has this ID or name; send the UUID that the server returned, or the name "
+        "of a conversation."
     )
 
     def __init__(self, ref: str) -> None:

@@ -43,6 +43,14 @@ async def test_an_unknown_id_is_an_error(server, conversation, status, code):
     assert (response.status_code, response.json()["error"]["code"]) == (status, code)
 
 
+async def test_the_error_for_an_unknown_name_says_that_names_are_valid(server):
+    response = await server("GET", f"{LIST}/unknown")
+
+    message = response.json()["error"]["message"]
+    assert message.startswith("No conversation has this ID or name; send the UUID")
+    assert "or the name of a conversation" in message
+
+
 async def test_a_conversation_file_has_a_prefix(server):
     new = NewConversation(id="demo")
     await server.state.files.create(new, owner=LOCAL_OWNER)
