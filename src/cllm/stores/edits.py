@@ -10,6 +10,7 @@ from itertools import islice, takewhile
 import msgspec
 
 from cllm.core.conversation import (
+    CANCELLATION,
     INTERRUPTION,
     MAX_TITLE_MESSAGES,
     Branch,
@@ -107,11 +108,11 @@ def mark_interrupted(
     conversation: StoredConversation,
     *,
     events_of: EventsOf = lambda _: (),
-    failure: TurnFailure = INTERRUPTION,
+    cancelled_at: datetime | None = None,
 ) -> StoredConversation:
     """Settle running turns, if no process has a valid lease; `updated_at` does not change."""
     for turn in find_running(conversation):
-        settled = settle_turn(turn, events_of(turn.id), failure=failure)
+        settled = settle_turn(turn, events_of(turn.id), cancelled_at=cancelled_at)
         if settled.is_history and turn in conversation.variants:
             conversation = _replace_turn(without_turn(conversation, turn.id), settled)
         else:
@@ -129,13 +130,15 @@ def _replace_in(turns: tuple[Turn, ...], old: Turn, new: Turn) -> tuple[Turn, ..
 
 
 def settle_turn(
-    turn: Turn, events: Sequence[bytes], *, failure: TurnFailure = INTERRUPTION
+    turn: Turn, events: Sequence[bytes], *, cancelled_at: datetime | None = None
 ) -> Turn:
-    """End a turn whose process died: incomplete with the text of its stream, or failed.
+    """End a turn that was cancelled, or whose process died.
 
-    When the process died is unknown, so the turn ends when it started, in every store.
+    It is incomplete with the text of its stream, or failed. When a process died is unknown: such a
+    turn ends when it started, in every store.
     """
-    ended = replace(turn, state="failed", ended_at=turn.started_at, failure=failure)
+    failure, ended_at = choose_failure(cancelled_at), cancelled_at or turn.started_at
+    ended = replace(turn, state="failed", ended_at=ended_at, failure=failure)
     if not events:
         return ended
     from cllm.wire.partial_reply import decode_partial_reply  # noqa: PLC0415 - only after a crash
@@ -146,6 +149,10 @@ def settle_turn(
         return ended
     reply = plain_message("assistant", partial.text)
     return replace(ended, state="incomplete", messages=(*turn.messages, reply))
+
+
+def choose_failure(cancelled_at: datetime | None) -> TurnFailure:
+    return INTERRUPTION if cancelled_at is None else CANCELLATION
 
 
 def start_turn(conversation: StoredConversation, start: TurnStart, *, now: datetime) -> Turn:

@@ -11,13 +11,10 @@ from typing import ClassVar, TypeVar
 import msgspec
 
 from cllm.core.conversation import (
-    CANCELLATION,
-    INTERRUPTION,
     LOCAL_OWNER,
     StoredConversation,
     Summary,
     Turn,
-    TurnFailure,
     check_id,
     find_turn,
 )
@@ -306,7 +303,7 @@ class MemoryStore(ScannedLists, EditingStore):
         if granted is None or granted.turn_id != turn_id or key not in self._data.conversations:
             return False
         self._release(key)
-        self._settle(key, CANCELLATION)
+        self._settle(key, cancelled_at=self._clock())
         return True
 
     async def drop_old_events(self, before: datetime) -> None:
@@ -421,12 +418,14 @@ class MemoryStore(ScannedLists, EditingStore):
             if key in self._data.conversations:
                 self._settle_if_free(key)
 
-    def _settle(self, key: _Key, failure: TurnFailure = INTERRUPTION) -> StoredConversation:
+    def _settle(self, key: _Key, *, cancelled_at: datetime | None = None) -> StoredConversation:
         def events_of(turn_id: str) -> list[bytes]:
             return [event.data for event in self._data.events.get((*key, turn_id), ())]
 
         conversation = self._data.conversations[key]
-        settled = edits.mark_interrupted(conversation, events_of=events_of, failure=failure)
+        settled = edits.mark_interrupted(
+            conversation, events_of=events_of, cancelled_at=cancelled_at
+        )
         if settled is not conversation:
             self._data.conversations[key] = settled
         return settled

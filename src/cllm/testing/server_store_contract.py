@@ -301,6 +301,8 @@ class ServerStoreContract(StoreContract):
         for store in (server_store, other_store):
             (turn,) = (await store.load("demo")).turns
             assert turn.failure == CANCELLATION
+            assert turn.ended_at is not None
+            assert turn.ended_at > turn.started_at
             assert turn.state == ("incomplete" if text else "failed")
         assert texts(await other_store.load("demo")) == ["Hello", *([text] if text else [])]
         await self._refuse(

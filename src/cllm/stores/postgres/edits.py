@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, TypeVar
 
 import asyncpg
@@ -11,7 +12,6 @@ from cllm.core.conversation import (
     INTERRUPTION,
     StoredConversation,
     Turn,
-    TurnFailure,
     check_id,
     find_running,
 )
@@ -210,19 +210,19 @@ async def rewrite_turn(
 
 
 async def settle_running_turn(
-    connection: Connection, owner: str, key: str, failure: TurnFailure = INTERRUPTION
+    connection: Connection, owner: str, key: str, *, cancelled_at: datetime | None = None
 ) -> None:
-    """End a running turn whose process died. The caller has the lease."""
+    """End a running turn that was cancelled, or whose process died. The caller has the lease."""
     with suppress(UnreadableRowError):
         stored = _decode_or_raise(await connection.fetch(sql.LOAD, owner, key), key)
         for turn in find_running(stored):
             rows = await connection.fetch(sql.EVENTS_OF, owner, key, turn.id)
             events = [row[0] for row in rows]
-            settled = edits.settle_turn(turn, events, failure=failure)
+            settled = edits.settle_turn(turn, events, cancelled_at=cancelled_at)
             if not settled.is_history:
                 continue
             after = edits.mark_interrupted(
-                stored, events_of={turn.id: events}.__getitem__, failure=failure
+                stored, events_of={turn.id: events}.__getitem__, cancelled_at=cancelled_at
             )
             before = edits.without_turn(stored, turn.id)
             await connection.execute(sql.DELETE_TURN, owner, key, turn.id)
@@ -231,8 +231,9 @@ async def settle_running_turn(
             digest = decode_digest_before(rows)
             await rewrite_turn(connection, before, settled, after, digest)
             return
-    ended = encode_json(failure)
-    await connection.execute(sql.MARK_INTERRUPTED, owner, key, ended, _EDIT_TURN_ID)
+    failure = encode_json(edits.choose_failure(cancelled_at))
+    values = (owner, key, failure, _EDIT_TURN_ID, cancelled_at)
+    await connection.execute(sql.MARK_INTERRUPTED, *values)
 
 
 async def insert_conversation(

@@ -206,7 +206,7 @@ BEGIN = _CONVERSATION + _WHOLE + _START + _ROWS
 BEGIN_TAIL = _CONVERSATION + _TAIL.format(tail="$13") + _START + _ROWS
 
 MARK_INTERRUPTED = f"""
-UPDATE turns SET state = 'failed', ended_at = started_at, failure = $3
+UPDATE turns SET state = 'failed', ended_at = coalesce($5::timestamptz, started_at), failure = $3
 WHERE {OF_CONVERSATION} AND state = 'running' AND id <> $4
 """
 

@@ -12,7 +12,6 @@ import asyncpg
 import msgspec
 
 from cllm.core.conversation import (
-    CANCELLATION,
     LOCAL_OWNER,
     StoredConversation,
     Turn,
@@ -234,7 +233,7 @@ class PostgresTurns(PostgresBase):
 
             async def insert(connection: Connection) -> None:
                 await connection.execute(
-                    sql.MARK_INTERRUPTED, stored.owner, stored.id, INTERRUPTION_JSON, turn.id
+                    sql.MARK_INTERRUPTED, stored.owner, stored.id, INTERRUPTION_JSON, turn.id, None
                 )
                 await add_variant(connection, conversation, turn, before)
 
@@ -312,7 +311,7 @@ class PostgresTurns(PostgresBase):
         async def cancel(connection: Connection) -> bool:
             if not await connection.fetch(sql.TAKE_FROM_TURN, owner, ref, turn_id):
                 return False
-            await settle_running_turn(connection, owner, ref, CANCELLATION)
+            await settle_running_turn(connection, owner, ref, cancelled_at=self._clock())
             return True
 
         return await self._connections.transact(cancel)
@@ -414,7 +413,9 @@ class PostgresTurns(PostgresBase):
                 raise StaleLeaseError(key)
             if lease.visible:
                 await connection.execute(sql.DELETE_TURN, owner, key, turn.id)
-            await connection.execute(sql.MARK_INTERRUPTED, owner, key, INTERRUPTION_JSON, turn.id)
+            await connection.execute(
+                sql.MARK_INTERRUPTED, owner, key, INTERRUPTION_JSON, turn.id, None
+            )
             if lease.created and not lease.visible:
                 await add_row(connection, new)
             await rewrite_turn(connection, before, turn, new, lease.before)

@@ -9,10 +9,8 @@ from datetime import datetime
 
 from cllm.core.conversation import (
     HISTORY_STATES,
-    INTERRUPTION,
     StoredConversation,
     Turn,
-    TurnFailure,
 )
 from cllm.core.errors import (
     ConversationBusyError,
@@ -21,6 +19,7 @@ from cllm.core.errors import (
 )
 from cllm.core.message import Message
 from cllm.stores.editing_store import Change, ReadScope
+from cllm.stores.edits import choose_failure
 from cllm.stores.leases import ProcessLock, is_lease_valid
 from cllm.stores.search import build_index_terms
 from cllm.stores.sql.rows import Row, decode_number, encode_json, encode_message, require_row
@@ -171,10 +170,12 @@ def _copy_messages(
 
 
 def mark_interrupted(
-    db: sqlite3.Connection, key: Row, number: int, failure: TurnFailure = INTERRUPTION
+    db: sqlite3.Connection, key: Row, number: int, cancelled_at: datetime | None = None
 ) -> None:
     """Mark a turn that cannot be read as failed."""
-    db.execute(sql.MARK_INTERRUPTED, (encode_json(failure), *key, number))
+    ended_at = None if cancelled_at is None else SQLITE_CODEC.encode_time(cancelled_at)
+    failure = encode_json(choose_failure(cancelled_at))
+    db.execute(sql.MARK_INTERRUPTED, (ended_at, failure, *key, number))
 
 
 def is_held(lease: Row, now: datetime, process: ProcessLock) -> bool:

@@ -71,7 +71,8 @@ UPDATE_OPENING = f"""UPDATE conversations SET {_set("system", "system_record", "
 DELETE_CONVERSATION = "DELETE FROM conversations WHERE owner = ? AND id = ?"
 
 NEWEST_TURN = f"SELECT number, state FROM turns {_OF_CONVERSATION} ORDER BY number DESC LIMIT 1"
-MARK_INTERRUPTED = f"""UPDATE turns SET state = 'failed', ended_at = started_at, failure = ?
+MARK_INTERRUPTED = f"""UPDATE turns SET state = 'failed', ended_at = coalesce(?, started_at),
+        failure = ?
     {_OF_CONVERSATION} AND number = ?"""
 TURN_BY_ID = f"""SELECT number, position, message_group, state
     FROM turns {_OF_CONVERSATION} AND id = ?"""

@@ -311,7 +311,9 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
 
     async def cancel_turn(self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER) -> bool:
         return await self._file.write(
-            lambda db: turns.cancel_turn(db, (owner, ref), turn_id, cache=self._cache)
+            lambda db: turns.cancel_turn(
+                db, (owner, ref), turn_id, now=self._clock(), cache=self._cache
+            )
         )
 
     async def drop_turn(self, lease: Lease) -> None:

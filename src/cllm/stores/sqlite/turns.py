@@ -9,11 +9,8 @@ from datetime import datetime
 import msgspec
 
 from cllm.core.conversation import (
-    CANCELLATION,
-    INTERRUPTION,
     StoredConversation,
     Turn,
-    TurnFailure,
     check_id,
     choose_title,
 )
@@ -409,14 +406,16 @@ def find_dead_leases(
     return [(owner, row[4]) for row in rows if not is_held(row, now, process)]
 
 
-def cancel_turn(db: sqlite3.Connection, key: Row, turn_id: str, *, cache: TurnCache) -> bool:
+def cancel_turn(
+    db: sqlite3.Connection, key: Row, turn_id: str, *, now: datetime, cache: TurnCache
+) -> bool:
     """Delete the lease of a running turn and settle it; False if the turn does not run."""
     lease = db.execute(sql.LEASE_OF, key).fetchone()
     newest = db.execute(sql.NEWEST_TURN, key).fetchone()
     if lease is None or lease[0] != turn_id or newest is None or newest[1] != "running":
         return False
     db.execute(sql.DELETE_LEASE, key)
-    return settle_running_turn(db, key, newest, cache, CANCELLATION)
+    return settle_running_turn(db, key, newest, cache, cancelled_at=now)
 
 
 def settle_running_turn(
@@ -424,26 +423,32 @@ def settle_running_turn(
     key: Row,
     newest: Row | None,
     cache: TurnCache,
-    failure: TurnFailure = INTERRUPTION,
+    *,
+    cancelled_at: datetime | None = None,
 ) -> bool:
-    """End a running newest turn whose process died. No lease may be valid."""
+    """End a running newest turn that was cancelled, or whose process died.
+
+    No lease may be valid.
+    """
     if newest is None or newest[1] != "running":
         return False
     cache.pop(key)
     try:
         with check_utf8():
-            _settle_turn(db, key, newest[0], failure)
+            _settle_turn(db, key, newest[0], cancelled_at)
     except UnreadableRowError:
-        mark_interrupted(db, key, newest[0], failure)
+        mark_interrupted(db, key, newest[0], cancelled_at)
     return True
 
 
-def _settle_turn(db: sqlite3.Connection, key: Row, number: int, failure: TurnFailure) -> None:
+def _settle_turn(
+    db: sqlite3.Connection, key: Row, number: int, cancelled_at: datetime | None
+) -> None:
     *row, position = require_row(db.execute(sql.TURN_AT, (*key, number)).fetchone())
     stored = db.execute(sql.MESSAGES_FROM, (*key, number, 0)).fetchall()
     turn = SQLITE_CODEC.decode_turn(row, tuple(decode_message(*one[1:]) for one in stored))
     events = db.execute(sql.EVENTS_AFTER, (*key, turn.id, 0)).fetchall()
-    settled = edits.settle_turn(turn, [data for _, data in events], failure=failure)
+    settled = edits.settle_turn(turn, [data for _, data in events], cancelled_at=cancelled_at)
     head = SQLITE_CODEC.decode_conversation(require_row(db.execute(sql.FIND, key).fetchone()))
     before = head.message_count - (0 if position is None else len(turn.messages))
     slot = db.execute(sql.TURN_IN_SLOT, (*key, turn.place)).fetchone()
