@@ -174,6 +174,25 @@ def test_nginx_forwards_each_event_at_once(
     assert metrics.status == 403
 
 
+@pytest.mark.parametrize("name", ["nginx.conf", "nginx-several.conf"])
+def test_nginx_on_another_port_forwards_requests_of_the_web_page(
+    serve: Callable[..., Server],
+    nginx: Callable[..., http.client.HTTPSConnection],
+    name: str,
+):
+    server = serve(server={"trusted_proxies": ["127.0.0.1"], "allowed_hosts": ["127.0.0.1"]})
+    connection = nginx(server.port, name=name)
+    body = json.dumps(completion_body(("user", "Hello.")))
+
+    headers = {"Origin": f"https://127.0.0.1:{connection.port}"}
+    connection.request("POST", COMPLETIONS, body, headers)
+    response = connection.getresponse()
+    text = response.read()
+    connection.close()
+
+    assert response.status == 200, text
+
+
 def test_nginx_uses_the_other_server_if_one_is_down(
     serve: Callable[..., Server],
     nginx: Callable[..., http.client.HTTPSConnection],
