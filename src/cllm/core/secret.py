@@ -1,19 +1,24 @@
 """Secrets: texts that cannot be printed, logged or saved by accident."""
 
+import re
 from collections.abc import Iterable
 
 import msgspec
 
 MIN_SECRET_LENGTH = 6
+UNSET_VARIABLE = re.compile(r"\$\{\w+\}", re.ASCII)
+"""`${NAME}` in place of a secret: the environment variable is not set."""
 
 
 def redact_secrets(text: str, secrets: Iterable[str]) -> str:
-    """Replace these secrets by `***`, except those shorter than MIN_SECRET_LENGTH."""
-    for secret in sorted(
-        {one for one in secrets if len(one) >= MIN_SECRET_LENGTH}, key=len, reverse=True
-    ):
+    """Replace these secrets by `***`, except `${NAME}` and those below MIN_SECRET_LENGTH."""
+    for secret in sorted(filter(_is_secret, set(secrets)), key=len, reverse=True):
         text = text.replace(secret, "***")
     return text
+
+
+def _is_secret(text: str) -> bool:
+    return len(text) >= MIN_SECRET_LENGTH and UNSET_VARIABLE.fullmatch(text) is None
 
 
 class Secret:

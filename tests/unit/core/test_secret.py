@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cllm.core.secret import Secret
+from cllm.core.secret import Secret, redact_secrets
 
 KEY = "sk-0123456789"
 
@@ -48,3 +48,9 @@ def test_secrets_with_equal_texts_are_equal():
     assert hash(Secret(KEY)) == hash(Secret(KEY))
     assert Secret(KEY) != Secret("other")
     assert Secret(KEY) != KEY
+
+
+def test_the_name_of_an_unset_variable_is_not_hidden():
+    text = f"The key is ${{MASTER_KEY}}, not {KEY}."
+
+    assert redact_secrets(text, ["${MASTER_KEY}", KEY]) == "The key is ${MASTER_KEY}, not ***."

@@ -15,13 +15,13 @@ from starlette.requests import Request
 
 from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.errors import SettingsError
+from cllm.core.secret import UNSET_VARIABLE
 from cllm.server.http.errors import ApiError
 from cllm.server.state import Caller
 from cllm.settings.sections import KeySettings
 
 KEY = re.compile(r"[\x21-\x7e]{16,512}")
 HASH = re.compile(r"[0-9a-f]{64}")
-UNSET_VARIABLE = re.compile(r"\$\{\w+\}", re.ASCII)
 BEARER = "bearer "
 LOCAL_CALLER = Caller(owner=LOCAL_OWNER)
 
