@@ -67,7 +67,8 @@ class Endpoint:
         try:
             caller = authenticate(request, self._api_keys) if self._needs_key else LOCAL_CALLER
             request.caller = caller
-            record.owner, record.key = caller.owner, caller.key
+            if row.access != "anyone":
+                record.owner, record.key = caller.owner, caller.key
             if self._needs_admin and not caller.is_admin:
                 raise ApiError(
                     "admin_key_required",

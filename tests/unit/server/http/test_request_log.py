@@ -56,6 +56,16 @@ async def test_a_line_has_the_request_and_its_outcome(tmp_path, log_file):
     assert line["ms"] >= line["first_byte_ms"] >= 0
 
 
+@pytest.mark.parametrize("settings", ["", SETTINGS_WITH_KEYS], ids=["local", "keyed"])
+async def test_a_line_of_a_route_without_authentication_has_no_owner(tmp_path, log_file, settings):
+    async with open_server_app(tmp_path, settings) as server:
+        await server("GET", "/ready")
+
+    (line,) = read_lines(log_file)
+    assert line["route"] == "/ready"
+    assert not {"owner", "key"} & line.keys()
+
+
 async def test_a_line_says_why_the_store_is_not_available(tmp_path, log_file):
     database = tmp_path / "cats.db"
     async with open_server_app(tmp_path, store=f"sqlite:{database}") as server:
