@@ -66,6 +66,14 @@ def test_a_release_is_checked_attested_and_published_without_a_stored_token():
         assert part in text
 
 
+def test_the_actions_of_the_workflows_are_updated_every_week():
+    (update,) = load(ROOT / ".github" / "dependabot.yml")["updates"]
+
+    assert update["package-ecosystem"] == "github-actions"
+    assert update["directory"] == "/"
+    assert update["schedule"] == {"interval": "weekly"}
+
+
 def test_the_documentation_is_published_and_its_links_are_checked_every_week():
     workflow = load(WORKFLOWS / "docs.yml")
     jobs = workflow["jobs"]
