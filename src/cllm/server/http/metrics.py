@@ -6,9 +6,13 @@ prometheus_client adds them up.
 """
 
 import asyncio
+import fcntl
 import os
+import shutil
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -20,6 +24,9 @@ from cllm.server.http.request_log import RequestRecord
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
+FOLDER_PREFIX = "cllm-metrics-"
+UNLOCKED_SECONDS = 60
+"""A younger folder can be of a server that is about to lock it."""
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -34,13 +41,39 @@ SUCCESS = 200
 
 @contextmanager
 def share_metrics() -> Iterator[None]:
-    """Let the processes that are forked inside the block share their metrics."""
-    with TemporaryDirectory(prefix="cllm-metrics-") as folder:
+    """Let the processes that are forked inside the block share their metrics.
+
+    Deletes the folders of servers that were killed. A folder is locked until the last process ends.
+    """
+    with TemporaryDirectory(prefix=FOLDER_PREFIX) as folder, _lock_folder(Path(folder)):
+        _delete_unlocked_folders(Path(folder).parent)
         os.environ[FOLDER_VARIABLE] = folder
         try:
             yield
         finally:
             del os.environ[FOLDER_VARIABLE]
+
+
+@contextmanager
+def _lock_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder, not a link to one. Raises OSError if another process has the lock."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _delete_unlocked_folders(parent: Path) -> None:
+    """Delete the metrics of this user that no process has locked."""
+    for folder in parent.glob(f"{FOLDER_PREFIX}*"):
+        with suppress(OSError):
+            found = folder.lstat()
+            is_old = time.time() - found.st_mtime > UNLOCKED_SECONDS
+            if is_old and found.st_uid == os.geteuid():
+                with _lock_folder(folder):
+                    shutil.rmtree(folder)
 
 
 def remove_process(pid: int) -> None:

@@ -1,5 +1,6 @@
 """Metrics in the format of Prometheus."""
 
+import fcntl
 import os
 import re
 from typing import Any
@@ -9,6 +10,7 @@ from tests.server_app import KEYS, open_server_app
 
 from cllm.core.reply import Usage
 from cllm.server.http.metrics import (
+    FOLDER_PREFIX,
     FOLDER_VARIABLE,
     MAX_MODELS,
     MAX_OUTCOMES,
@@ -148,6 +150,38 @@ def test_the_folder_of_shared_metrics_is_deleted():
 
     assert not os.path.exists(folder)  # noqa: PTH110
     assert FOLDER_VARIABLE not in os.environ
+
+
+def test_the_folders_of_killed_servers_are_deleted(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    killed, running, young = (
+        tmp_path / f"{FOLDER_PREFIX}{name}" for name in ("killed", "running", "young")
+    )
+    other = tmp_path / "other"
+    for folder in (killed, running, young, other):
+        folder.mkdir()
+        (folder / "counter_7.db").write_bytes(b"x")
+        if folder != young:
+            os.utime(folder, (0, 0))
+    (tmp_path / f"{FOLDER_PREFIX}link").symlink_to(other)
+    lock = os.open(running, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+
+    with share_metrics():
+        left = {file.parent for file in tmp_path.glob("*/counter_7.db")}
+    os.close(lock)
+
+    assert left == {running, young, other, tmp_path / f"{FOLDER_PREFIX}link"}
+
+
+def test_the_folder_of_shared_metrics_is_locked(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with share_metrics():
+        os.utime(os.environ[FOLDER_VARIABLE], (0, 0))
+        lock = os.open(os.environ[FOLDER_VARIABLE], os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(lock)
 
 
 @pytest.mark.parametrize(
