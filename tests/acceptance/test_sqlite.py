@@ -162,6 +162,25 @@ class TestDatabase:
         cllm("db", "upgrade", "--store", store).succeeded()
         assert "match the newest revision" in cllm("db", "check", "--store", store).succeeded().out
 
+    @pytest.mark.usefixtures("settings")
+    def test_a_downgrade_that_deletes_data_needs_yes(self, cllm, store):
+        cllm("Hello", "--conversation", "cats", "--store", store).succeeded()
+        refused = cllm("db", "downgrade", "0002", "--store", store)
+        refused.failed_with_one_sentence("usage, costs and windows of turns: 1", "--yes")
+        assert "revision 0008;" in cllm("db", "current", "--store", store).succeeded().out
+        cllm("db", "downgrade", "0007", "--store", store).succeeded()
+        done = cllm("db", "downgrade", "0002", "--store", store, "--yes").succeeded()
+        assert "The downgrade will delete" in done.err
+        assert done.out == "The database is at revision 0002.\n"
+
+    @pytest.mark.usefixtures("settings")
+    @pytest.mark.parametrize(("typed", "revision"), [(b"n\n", "0008"), (b"y\n", "0002")])
+    def test_on_a_terminal_a_downgrade_asks(self, cllm, store, typed, revision):
+        cllm("Hello", "--conversation", "cats", "--store", store).succeeded()
+        shown = cllm.on_terminal("db", "downgrade", "0002", "--store", store, typed=typed)
+        assert "Delete it? [y/N]" in shown.out
+        assert f"revision {revision};" in cllm("db", "current", "--store", store).succeeded().out
+
     def test_a_check_reports_missing_tables(self, cllm, database, store):
         cllm("db", "upgrade", "--store", store).succeeded()
         own = sqlite3.connect(database)

@@ -34,7 +34,8 @@ DOWNGRADE_HELP = """Downgrade the database to an older revision.
 
 Conversations and messages remain. Data that the older revision cannot store is deleted. Before
 0007: the sources of recorded conversations, the sessions of clients, and which conversations are
-side conversations. Before 0005: also variants, events, usage."""
+side conversations. Before 0005: also variants, events, usage. On a terminal the command asks before
+it deletes data; otherwise it needs --yes."""
 CURRENT_HELP = "Print the revision of the database and the newest revision."
 CHECK_HELP = """Compare the tables with the revision of the database.
 
@@ -100,10 +101,14 @@ def upgrade(store: str | None, save_system_prompts: Path | None, *, yes: bool) -
 )
 @click.argument("revision")
 @_store
-def downgrade(revision: str, store: str | None) -> None:
+@click.option("--yes", is_flag=True, help="Delete the data without a question.")
+def downgrade(revision: str, store: str | None, *, yes: bool) -> None:
     from cllm.stores.sql import migrate
 
     database = _open_database(store)
+    lost = database.run(lambda bind: migrate.list_lost_data(bind, revision))
+    if lost:
+        _confirm_downgrade(revision, lost, yes=yes)
     database.run(lambda bind: migrate.downgrade(bind, revision))
     output.print_line(f"The database is at revision {revision}.")
 
@@ -204,3 +209,16 @@ def _confirm_deletion(
     )
     if not yes:
         click.confirm("Delete them?", abort=True, err=True)
+
+
+def _confirm_downgrade(revision: str, lost: list[str], *, yes: bool = False) -> None:
+    """Let the user confirm that this data is deleted."""
+    data = f"data that revision {revision} cannot store ({', '.join(lost)})"
+    if not yes and not sys.stdin.isatty():
+        raise UsageError(
+            f"The downgrade would delete {data}; make a backup with `cllm backup`, then use --yes. "
+            "Nothing was changed."
+        )
+    output.note(f"The downgrade will delete {data}.")
+    if not yes:
+        click.confirm("Delete it?", abort=True, err=True)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import pytest
@@ -149,3 +150,28 @@ def test_a_downgrade_loses_what_its_help_names(url: str):
     assert (loaded.source, loaded.family_key, loaded.is_side) == (None, "side", False)
     for lost in ("sources", "sessions of clients", "side conversations"):
         assert lost in " ".join(DOWNGRADE_HELP.split())
+
+
+def test_what_a_downgrade_deletes_is_counted(url: str):
+    async def make(store: Any) -> None:
+        await _fill(store)
+        new = NewConversation(id="side", source="opencode:subagent", family="s:1", is_side=True)
+        await store.begin_turn("side", start("t1"), create=new)
+
+    with_store(url, make)
+    database = Database(url)
+    lost = {
+        revision: database.run(partial(migrate.list_lost_data, to=revision))
+        for revision in ("0007", "0006", "0002")
+    }
+    kinds = "sources, sessions and kinds of conversations: 1"
+    turns = "models, usage, costs and windows of turns: 7"
+    assert lost == {"0007": [], "0006": [kinds], "0002": [kinds, turns, "variants: 1"]}
+
+
+def test_after_an_upgrade_a_downgrade_deletes_nothing(url: str):
+    with_store(url, _fill)
+    database = Database(url)
+    database.run(lambda bind: migrate.downgrade(bind, "0002"))
+    database.run(migrate.upgrade)
+    assert database.run(lambda bind: migrate.list_lost_data(bind, "0001")) == []

@@ -1,10 +1,10 @@
-"""The confirmation before an upgrade deletes system prompts."""
+"""The confirmations before an upgrade or a downgrade deletes data."""
 
 import json
 
 import pytest
 
-from cllm.cli.db import _confirm_deletion
+from cllm.cli.db import _confirm_deletion, _confirm_downgrade
 from cllm.core.errors import UsageError
 from cllm.stores.sql.migrate import StoredPrompt
 
@@ -40,3 +40,15 @@ def test_with_yes_the_deletion_is_only_announced(capsys):
     _confirm_deletion(PROMPTS, None, yes=True)
 
     assert "The upgrade will delete 1 system prompts" in capsys.readouterr().err
+
+
+def test_without_a_terminal_a_downgrade_that_deletes_data_needs_yes():
+    expected = r"cannot store \(variants: 2\).*--yes\. Nothing was changed"
+    with pytest.raises(UsageError, match=expected):
+        _confirm_downgrade("0002", ["variants: 2"])
+
+
+def test_with_yes_a_downgrade_only_announces_what_it_deletes(capsys):
+    _confirm_downgrade("0002", ["variants: 2", "stream events: 3"], yes=True)
+
+    assert "(variants: 2, stream events: 3)" in capsys.readouterr().err

@@ -48,6 +48,20 @@ _REMOVED = {
     },
 }
 """Columns, indexes and keys that a revision removes from the tables of an earlier one."""
+_DELETED_ROWS = (
+    ("0007", "sources, sessions and kinds of conversations", """FROM conversations
+        WHERE source IS NOT NULL OR side <> 0 OR parent_kind IS NOT NULL
+        OR (parent_id IS NULL AND family <> id)"""),
+    ("0005", "models, usage, costs and windows of turns", """FROM turns
+        WHERE model IS NOT NULL OR input_tokens IS NOT NULL OR "window" IS NOT NULL"""),
+    ("0005", "variants", "FROM turns WHERE position IS NULL"),
+    ("0005", "parents, pins and summaries of conversations", """FROM conversations
+        WHERE parent_id IS NOT NULL OR pins IS NOT NULL OR summary IS NOT NULL"""),
+    ("0005", "calls without a conversation", "FROM calls"),
+    ("0005", "stream events", "FROM events"),
+    ("0005", "stored responses", "FROM requests WHERE status IS NOT NULL"),
+)  # fmt: skip
+"""Data that a downgrade to before a revision deletes: the revision, what it is, and its rows."""
 _STATES = {"add": "missing", "remove": "unknown", "modify": "different"}
 _TRIGGERS = {
     "sqlite": "SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger' ORDER BY name",
@@ -125,10 +139,27 @@ def upgrade(bind: sa.Connection, to: str = "head") -> None:
 
 
 def downgrade(bind: sa.Connection, to: str) -> None:
+    _check_downgrade(bind, to)
+    command.downgrade(_build_config(bind), to)
+
+
+def list_lost_data(bind: sa.Connection, to: str) -> list[str]:
+    """Return what a downgrade deletes, with numbers. Raises UsageError as `downgrade` does."""
+    revision = _check_downgrade(bind, to)
+    counts = {
+        name: bind.execute(sa.text(f"SELECT count(*) {rows}")).scalar_one()
+        for added, name, rows in _DELETED_ROWS
+        if to < added <= revision
+    }
+    return [f"{name}: {count}" for name, count in counts.items() if count]
+
+
+def _check_downgrade(bind: sa.Connection, to: str) -> str:
+    """Return the revision of the database."""
     revision = current_revision(bind)
     _check_revision(revision)
     older = () if revision is None else REVISIONS[: REVISIONS.index(revision)]
-    if not older:
+    if revision is None or not older:
         state = "has no revision" if revision is None else f"is at revision {revision}"
         raise UsageError(f"The database {state}; it cannot be downgraded.")
     if to not in older:
@@ -136,7 +167,7 @@ def downgrade(bind: sa.Connection, to: str) -> None:
             f"The database is at revision {revision}, and '{to}' is not an earlier revision; "
             f"use an earlier one: {', '.join(older)}."
         )
-    command.downgrade(_build_config(bind), to)
+    return revision
 
 
 def find_differences(
