@@ -185,6 +185,13 @@ class App:
 
         return choose_model(self.settings)
 
+    def check_chosen_model(self, model: str) -> None:
+        """Raise MissingExtraError if no model is configured and the local one cannot run."""
+        if self.settings.model is None and model == self.model:
+            from cllm.default_model import check_choice
+
+            check_choice(self.model_choice)
+
     def _combine(self, other: str, warn: Callable[[Notice], None]) -> Store:
         from cllm.stores.combined import CombinedStore
 
@@ -365,6 +372,7 @@ class App:
     def _find_route(self, model: str) -> "ModelRoute":
         from cllm.engine.request import ModelRoute
 
+        self.check_chosen_model(model)
         self._check_model_file(model)
         resolved = self._factory.resolve(model)
         key = (

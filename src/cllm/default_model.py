@@ -8,8 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from cllm.core.errors import SettingsError
-from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, SUGGESTED_MODEL
+from cllm.core.errors import MissingExtraError, SettingsError
+from cllm.providers.local.models import (
+    DEFAULT_MODEL,
+    KNOWN_MODELS,
+    SUGGESTED_MODEL,
+    is_runtime_installed,
+)
 from cllm.providers.ollama import OLLAMA, find_ollama_url, list_ollama_models
 from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL
 from cllm.settings.cllmfile import VARIABLE
@@ -69,6 +74,16 @@ def choose_model(settings: Settings) -> ModelChoice:
         return ModelChoice(model=f"{OLLAMA}/{models[0].name}", reason=reason)
     reason = "no API key and no running Ollama was found"
     return ModelChoice(model=f"{LOCAL}/{DEFAULT_MODEL}", reason=reason)
+
+
+def check_choice(choice: ModelChoice) -> None:
+    """Raise MissingExtraError if it is the local model and cannot run."""
+    if choice.model == f"{LOCAL}/{DEFAULT_MODEL}" and not is_runtime_installed():
+        raise MissingExtraError(
+            feature="The local model",
+            extra="local",
+            alternative="save the key of a hosted provider: cllm keys set PROVIDER",
+        )
 
 
 def list_keyed_providers(settings: Settings) -> list[str]:

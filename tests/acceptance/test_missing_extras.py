@@ -8,6 +8,7 @@ import json
 import pytest
 from tests.command import Result
 from tests.fake_provider import WAIT
+from tests.fake_provider.server import closed_port
 from tests.forking import DATABASE_MODULES, ForkServer, fork_server
 from tests.minimal_environment import make_environment, resolve_dependencies
 
@@ -156,6 +157,22 @@ def test_a_missing_extra_is_named(installed, run):
         assert len(error.splitlines()) == 1, f"{arguments}: {error}"
         advised = f"[{extra}]'" in error and "pip install" in error
         assert advised is (extra not in installed[0]), f"{arguments}: {error}"
+
+
+@pytest.mark.parametrize("installed", [()], indirect=True, ids=["none"])
+@pytest.mark.parametrize("arguments", [("Hello",), ("chat",)], ids=["prompt", "chat"])
+def test_without_a_key_the_first_error_also_says_how_to_use_a_hosted_model(
+    installed, cllm, arguments
+):
+    environment = cllm.environment({"OLLAMA_HOST": f"127.0.0.1:{closed_port()}"})
+    started = installed[1].start(arguments, environment, cllm.home.work)
+    done = started.communicate(b"Hello\n", WAIT)
+
+    assert done.returncode == 1
+    assert done.stdout == b""
+    (line,) = done.stderr.decode().splitlines()
+    assert "[local]'" in line
+    assert line.endswith("; or save the key of a hosted provider: cllm keys set PROVIDER")
 
 
 @pytest.mark.parametrize("installed", [()], indirect=True, ids=["none"])

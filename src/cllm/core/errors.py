@@ -111,8 +111,9 @@ class MissingPackageError(UsageError):
 
 
 class MissingExtraError(MissingPackageError):
-    def __init__(self, *, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs the extra '{extra}'; {install_advice(extra)}")
+    def __init__(self, *, feature: str, extra: str, alternative: str | None = None) -> None:
+        advice = "" if alternative is None else f"; or {alternative}"
+        super().__init__(f"{feature} needs the extra '{extra}'; {install_advice(extra)}{advice}")
         self.extra = extra
 
 

@@ -164,6 +164,8 @@ async def _read_line(chat: Chat, reader: InputReader, *, confirms_exit: bool) ->
 
 async def start_chat(chat: Chat, ref: str | None) -> None:
     notices = () if ref is None else await chat.open_or_start(ref)
+    if chat.conversation is None:
+        chat.app.check_chosen_model(chat.model)
     show_tail(chat)
     for notice in notices:
         chat.screen.warn(notice)
