@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import errno
 import gc
+import logging
 import os
 import resource
 import signal
@@ -24,6 +25,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from cllm.core.errors import CllmError, UsageError
+from cllm.logs import log
 from cllm.server.http.app import build_app
 from cllm.server.http.http_protocol import HttpProtocol
 from cllm.server.http.supervisor import Supervisor
@@ -42,6 +44,12 @@ SEND_BUFFER_BYTES = 128 * 1024
 GRACE_SECONDS = 0.5
 """Time that clients have to read the end of their responses after `stop_seconds`."""
 MAX_OPEN_FILES = 65536
+TOO_MANY_FILES = (
+    "too many open files: new connections are closed; raise the limit of open files, in systemd "
+    "LimitNOFILE"
+)
+OPEN_FILES_SECONDS = 10
+"""Between two checks for a free file descriptor, and so between two warnings."""
 CERTIFICATE_END, KEY_END = b"CERTIFICATE-----", b"PRIVATE KEY-----"
 # A request creates few reference cycles.
 GC_THRESHOLD = 10_000
@@ -106,6 +114,16 @@ def raise_open_file_limit() -> None:
     limit = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < limit:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+async def warn_if_too_many_files() -> None:
+    """Log a warning if no file descriptor is free: libuv then closes new connections silently."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno in {errno.EMFILE, errno.ENFILE}:
+            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            log("server", logging.WARNING, TOO_MANY_FILES, limit=limit)
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -202,6 +220,8 @@ def _build_config(
         proxy_headers=bool(proxies),
         forwarded_allow_ips=list(proxies),
         backlog=BACKLOG,
+        callback_notify=warn_if_too_many_files,
+        timeout_notify=OPEN_FILES_SECONDS,
         # uvicorn passes it to asyncio.wait_for.
         timeout_graceful_shutdown=cast("int", limits.stop_seconds + GRACE_SECONDS),
     )

@@ -1,16 +1,21 @@
 """The listening socket: its address, and the error if it cannot be opened."""
 
+import json
+import logging
+import os
 import resource
 import socket
 
 import pytest
 
+from cllm import logs
 from cllm.core.errors import UsageError
 from cllm.server.http.uvicorn_server import (
     MAX_OPEN_FILES,
     bind,
     format_address,
     raise_open_file_limit,
+    warn_if_too_many_files,
 )
 
 
@@ -51,3 +56,22 @@ def test_the_limit_of_open_files_is_raised_and_never_lowered():
         assert soft >= min(hard, MAX_OPEN_FILES) or soft == resource.RLIM_INFINITY
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_a_warning_says_that_no_file_descriptor_is_free(capsys):
+    logs.configure(verbosity=1, as_json=True)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    await warn_if_too_many_files()
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+    try:
+        await warn_if_too_many_files()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        logging.getLogger(logs.ROOT_LOGGER).handlers.clear()
+
+    (line,) = capsys.readouterr().err.splitlines()
+    record = json.loads(line)
+    assert (record["level"], record["limit"]) == ("warning", free)
+    assert record["message"].startswith("too many open files: new connections are closed")
