@@ -90,7 +90,7 @@ def print_conversations(
     if every_place:
         _print_places(app, chosen, as_json=as_json)
         return
-    page = app.run(read_list(app.store, chosen))
+    page, other_owners = app.run(_read_page(app.store, chosen))
     for notice in page.notices:
         output.warn(notice)
     if as_json:
@@ -98,7 +98,15 @@ def print_conversations(
         return
     print_summaries(page.items)
     if not page.items:
-        _explain_empty_list(app, chosen)
+        _explain_empty_list(app, chosen, other_owners)
+
+
+async def _read_page(store: Store, chosen: ListOptions) -> tuple[Page, int]:
+    """Return the conversations, and the number of other owners if there are none."""
+    page = await read_list(store, chosen)
+    if page.items or not chosen.is_empty:
+        return page, 0
+    return page, len({*await store.list_owners()} - {LOCAL_OWNER})
 
 
 def _print_places(app: App, chosen: ListOptions, *, as_json: bool) -> None:
@@ -128,7 +136,7 @@ async def read_list(store: Store, chosen: ListOptions) -> Page:
     return await store.list_conversations(**{**msgspec.structs.asdict(chosen), "limit": limit})
 
 
-def _explain_empty_list(app: App, chosen: ListOptions) -> None:
+def _explain_empty_list(app: App, chosen: ListOptions, other_owners: int) -> None:
     if chosen.source is not None and chosen == ListOptions(
         source=chosen.source, limit=chosen.limit, side=chosen.side
     ):
@@ -141,9 +149,9 @@ def _explain_empty_list(app: App, chosen: ListOptions) -> None:
         others = run_coroutine(app.count_other_stores())
         for text in empty_list_lines(app.store_urls, others, advice=LIST_COMMAND):
             output.note(text)
-        if owners := set(app.run(app.store.list_owners())) - {LOCAL_OWNER}:
+        if other_owners:
             output.note(
-                f"The conversations of {pluralize(len(owners), 'other owner')} are not listed: "
+                f"The conversations of {pluralize(other_owners, 'other owner')} are not listed: "
                 "clients with their keys see them, and `cllm backup` saves them."
             )
         output.note('Start one with: cllm "Hello" --conversation ID')

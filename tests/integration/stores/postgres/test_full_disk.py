@@ -50,6 +50,13 @@ def opened(url: str) -> PostgresStore:
     return PostgresStore(url, clock=lambda: datetime.now(UTC), lease_seconds=3)
 
 
+async def wait_for_recovery(server: Server) -> None:
+    """Wait longer than the store under test does."""
+    patient = opened(server.url() + "&pool_patience=60")
+    await patient.load("demo", tail=0)
+    await patient.close()
+
+
 async def talk_until_refused(store: PostgresStore) -> tuple[list[str], StoreError]:
     """The acknowledged turns, and the error of the full disk."""
     acknowledged: list[str] = []
@@ -114,6 +121,7 @@ async def test_a_full_wal_disk_loses_nothing_acknowledged():
             (disk / "ballast").unlink()
             if not is_alive(server):
                 server.start_again()
+            await wait_for_recovery(server)
             await go_on(store, acknowledged)
             await store.close()
         finally:
