@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from contextlib import closing
 
 from tests.server_app import open_server_app
 
@@ -34,7 +35,7 @@ async def test_a_database_of_another_revision_is_not_ready(tmp_path):
     async with open_server_app(tmp_path, store=f"sqlite:{path}") as server:
         before = await server("GET", "/ready")
         for revision, status in (("0007", 503), (HEAD, 200)):
-            with sqlite3.connect(path) as database:
+            with closing(sqlite3.connect(path, isolation_level=None)) as database:
                 database.execute("UPDATE cllm_revision SET version_num = ?", (revision,))
             assert (await server("GET", "/ready")).status_code == status
 
