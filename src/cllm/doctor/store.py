@@ -43,13 +43,16 @@ NEXT = plain_message("user", "And now?")
 
 def check_store(url: str, *, fix: bool, now: datetime) -> Iterator[Finding]:
     scheme, _, location = url.partition(":")
-    if scheme == "json":
-        yield from _check_folder(Path(location), fix=fix, now=now)
-    elif scheme == "sqlite":
-        yield from _check_database(Path(location.partition("?")[0]).expanduser())
-    else:
-        advice = "stores no files." if scheme == "memory" else CHECK_CONTENT
-        yield ok(CHECK, f"{store_location(url)} {advice}")
+    try:
+        if scheme == "json":
+            yield from _check_folder(Path(location), fix=fix, now=now)
+        elif scheme == "sqlite":
+            yield from _check_database(Path(location.partition("?")[0]).expanduser())
+        else:
+            advice = "stores no files." if scheme == "memory" else CHECK_CONTENT
+            yield ok(CHECK, f"{store_location(url)} {advice}")
+    except OSError as error:
+        yield problem(CHECK, f"cannot check {store_location(url)} ({os_error_reason(error)}).")
 
 
 def _check_database(path: Path) -> Iterator[Finding]:
@@ -68,23 +71,20 @@ def _check_database(path: Path) -> Iterator[Finding]:
 
 
 def _check_folder(folder: Path, *, fix: bool, now: datetime) -> Iterator[Finding]:
-    try:
-        if not folder.is_dir():
-            if os.path.lexists(folder):
-                advice = "move it, or choose another folder"
-                yield problem(CHECK, f"{folder} is not a folder; {advice}.")
-            else:
-                yield _check_missing(folder)
-            return
-        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-            yield problem(CHECK, f"{folder} is not readable and writable; check its permissions.")
-            return
-        yield ok(CHECK, f"{folder} is readable and writable.")
-        yield _check_space(folder)
-        yield from _check_permissions(folder, fix=fix)
-        yield from _check_leftovers(folder, fix=fix, now=now)
-    except OSError as error:
-        yield problem(CHECK, f"cannot check {folder} ({os_error_reason(error)}).")
+    if not folder.is_dir():
+        if os.path.lexists(folder):
+            advice = "move it, or choose another folder"
+            yield problem(CHECK, f"{folder} is not a folder; {advice}.")
+        else:
+            yield _check_missing(folder)
+        return
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        yield problem(CHECK, f"{folder} is not readable and writable; check its permissions.")
+        return
+    yield ok(CHECK, f"{folder} is readable and writable.")
+    yield _check_space(folder)
+    yield from _check_permissions(folder, fix=fix)
+    yield from _check_leftovers(folder, fix=fix, now=now)
 
 
 def _check_missing(path: Path) -> Finding:

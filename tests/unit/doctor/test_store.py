@@ -65,6 +65,15 @@ def test_a_database_that_cannot_be_written_is_a_problem(tmp_path, monkeypatch):
     assert "check the permissions" in database.message
 
 
+@pytest.mark.parametrize("url", ["json:{}", "sqlite:{}/a.db"])
+def test_a_store_that_cannot_be_checked_is_a_problem(url, tmp_path):
+    (finding,) = check_store(url.format(tmp_path / ("a" * 300)), fix=False, now=NOW)
+
+    assert finding.level == "problem"
+    assert finding.message.startswith("cannot check ")
+    assert finding.message.endswith("(file name too long).")
+
+
 def test_a_private_folder_is_ok(folder):
     findings = check(folder)
 
