@@ -132,9 +132,12 @@ def bind(host: str, port: int) -> socket.socket:
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except (OSError, OverflowError) as error:
         number = error.errno if isinstance(error, OSError) else None
-        reason = os.strerror(number).lower() if number and number > 0 else str(error)
-        # A name that cannot be resolved has a negative number.
-        is_address = number is not None and (number < 0 or number == errno.EADDRNOTAVAIL)
+        # create_server() replaces this error, whose numbers are those of other errors on macOS.
+        is_unknown = isinstance(error.__context__, socket.gaierror)
+        reason = os.strerror(number).lower() if number else str(error)
+        if is_unknown:
+            reason = "the name cannot be resolved"
+        is_address = is_unknown or number == errno.EADDRNOTAVAIL
         advice = "address with --host" if is_address else "port with --port"
         raise UsageError(
             f"Cannot listen on {host}, port {port} ({reason}); choose another {advice}."

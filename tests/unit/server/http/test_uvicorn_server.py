@@ -1,5 +1,6 @@
 """The listening socket: its address, and the error if it cannot be opened."""
 
+import errno
 import json
 import logging
 import os
@@ -41,10 +42,21 @@ def test_a_port_in_use_is_a_usage_error():
         bind("127.0.0.1", listener.getsockname()[1])
 
 
-@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
-def test_an_address_of_another_machine_is_a_usage_error(host: str):
-    with pytest.raises(UsageError, match="choose another address with --host"):
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [
+        ("192.0.2.1", os.strerror(errno.EADDRNOTAVAIL).lower()),
+        # Two dots: no resolver looks for it.
+        ("no..host", "the name cannot be resolved"),
+    ],
+)
+def test_an_address_of_another_machine_is_a_usage_error(host: str, reason: str):
+    with pytest.raises(UsageError) as caught:
         bind(host, 0)
+
+    assert str(caught.value) == (
+        f"Cannot listen on {host}, port 0 ({reason}); choose another address with --host."
+    )
 
 
 def test_the_limit_of_open_files_is_raised_and_never_lowered():
