@@ -91,11 +91,14 @@ class _ResponseHandler(ResponseHandler):
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Never reuses a connection that received bytes while idle: they would become a response."""
+    """Never reuses a connection that received bytes while idle: they would become a response.
+
+    aiohttp has no option for either class; test_http_pool.py fails if it renames what is replaced.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        create: Any = partial(_ResponseHandler, loop=self._loop)
+        create: Any = partial(_ResponseHandler, loop=asyncio.get_running_loop())
         self._factory = create
 
     async def _get(self, *args: Any) -> Any:
