@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from cllm.core.conversation import HISTORY_STATES, Branch
+from cllm.core.conversation import HISTORY_STATES, ITEMS_SOURCE, Branch
 from cllm.core.errors import ConversationNotFoundError, HistoryDivergedError
 from cllm.core.message import Message
 from cllm.core.ports import NewConversation, NewId, PathMatch, Store
@@ -104,7 +104,10 @@ class HistorySearch:
         return continued or await self._place_after_cut_reply() or self._start_new()
 
     async def _find_by_item(self) -> PathMatch | None:
-        """Return the match in the conversation of an item: others can have the same messages."""
+        """Return the match in the conversation of an item: others can have the same messages.
+
+        A conversation whose client adds the messages itself is never continued.
+        """
         ref = self._history.item_conversation
         if ref is None:
             return None
@@ -112,8 +115,9 @@ class HistorySearch:
             head = await self._store.load(ref, owner=self._owner, tail=0)
         except ConversationNotFoundError:
             return None
-        is_archived = head.archived_at is not None
-        return None if is_archived else await self._lookup.find_descendant(head)
+        if head.archived_at is not None or head.source == ITEMS_SOURCE:
+            return None
+        return await self._lookup.find_descendant(head)
 
     async def _find_first_request(self) -> PathMatch | None:
         """Return the match if this repeats the only request of a conversation.

@@ -9,7 +9,7 @@ from tests.history_client import HistoryClient, make_engine, message, reply, use
 from tests.scripted_provider import ScriptedProvider, ScriptEntry
 from tests.unit.engine.conftest import Clock, PausingProvider
 
-from cllm.core.conversation import Branch, SystemRecord
+from cllm.core.conversation import ITEMS_SOURCE, Branch, SystemRecord
 from cllm.core.errors import (
     AuthenticationError,
     ConversationBusyError,
@@ -379,6 +379,20 @@ class TestItemIds:
         await client.ask("three")
 
         assert client.conversation == "branch"
+
+    async def test_a_conversation_whose_client_adds_the_messages_is_not_continued(
+        self, store: MemoryStore
+    ) -> None:
+        client = make_client(store)
+        client.history = ClientHistory(client=ITEMS_SOURCE)
+        await client.ask("one")
+        session = client.conversation
+        client.history = ClientHistory(client="test", item_conversation=session)
+
+        await client.ask("two")
+
+        assert client.conversation != session
+        assert await client.stored_texts() == ["one", "answer 1", "two", "answer 2"]
 
     @pytest.mark.parametrize("ref", ["unknown", "archived", "other"])
     async def test_without_a_match_the_messages_decide(self, store: MemoryStore, ref: str) -> None:
