@@ -243,27 +243,29 @@ def _check_command(
     name: str, words: tuple[str, ...], match: _Match, env: CommandEnvironment
 ) -> tuple[str, ...]:
     _refuse_indirect(name, match, find_program(name, env))
+    # Another installation of a program has its options too.
+    program = PurePath(name).name if name.startswith("/") else name
     arguments = Arguments(
-        program=name,
+        program=program,
         words=words[1:],
         literal=frozenset(index - 1 for index in match.literal if index),
         directory=env.directory,
         is_restricted=match.is_restricted,
     )
-    if is_known(name, arguments.words) and not (match.takes_options and match.is_restricted):
+    if is_known(program, arguments.words) and not (match.takes_options and match.is_restricted):
         return (words[0], *check_arguments(arguments))
-    if name == "git" and words[1:2] and words[1].startswith("-") and 1 not in match.literal:
+    if program == "git" and words[1:2] and words[1].startswith("-") and 1 not in match.literal:
         raise CommandRefusedError(f"`git {words[1]}` is not allowed; start with a git command.")
     if match.is_restricted:
         if "/" in name and 0 not in match.literal:
             require_visible(name, env.directory)
-        if name == "git" and 1 not in match.literal:
+        if program == "git" and 1 not in match.literal:
             raise CommandRefusedError(
                 f"`git {' '.join(words[1:2])}` is not among the allowed commands."
             )
         _check_unknown(arguments, match)
         if not any("file:" in words[index].lower() for index in match.literal):
-            return add_options(name, words)
+            return add_options(program, words)
     return words
 
 

@@ -182,6 +182,17 @@ class TestLists:
     def test_an_entry_does_not_allow(self, decide, entry, line):
         assert not decide(line, allow=(entry,)).plan
 
+    def test_another_installation_of_a_program_has_its_rules(self, decide, tmp_path):
+        sed, curl = tmp_path / "sed", tmp_path / "curl"
+        for program in (sed, curl):
+            program.touch(mode=0o755)
+
+        assert not decide(f"{sed} -f a.txt", allow=(str(sed),)).plan
+        ((_, *options),) = arguments_of(decide(f"{sed} '1e id' a.txt", allow=(str(sed),)))
+        assert options == ["--sandbox", "--", "1e id", "a.txt"]
+        ((_, *options),) = arguments_of(decide(f"{curl} http://x/", allow=(str(curl),)))
+        assert options == ["--proto", "-file", "http://x/"]
+
     @pytest.mark.parametrize(
         ("entry", "line", "arguments"),
         [
