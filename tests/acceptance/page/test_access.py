@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, expect
 from tests.import_sources import chatgpt_cats, write_zip
 from tests.server_app import KEYS
 from tests.server_process import Server, completion_body
@@ -63,6 +63,33 @@ def test_a_key_is_requested_once_per_tab_and_never_leaves_its_header(
     page.click(".forget-key")
     expect(field).to_be_focused()
     assert page.evaluate("Object.keys(sessionStorage)") == []
+
+
+def test_a_draft_is_shown_to_no_other_key(
+    open_context: Callable[..., BrowserContext], conversation: str
+):
+    context = open_context()
+    page = context.new_page()
+
+    def enter_key(page: Page, owner: str) -> Locator:
+        page.locator("#key-field").fill(KEYS[owner])
+        page.keyboard.press("Enter")
+        return page.locator("#composer [name=prompt]")
+
+    page.goto("/")
+    enter_key(page, "alice").fill("A draft of Alice.")
+    page.reload()
+    expect(page.locator("#composer [name=prompt]")).to_have_value("A draft of Alice.")
+
+    other_tab = context.new_page()
+    other_tab.goto("/")
+    expect(enter_key(other_tab, "bob")).to_have_value("")
+    assert page.evaluate("Object.keys(localStorage)") == []
+
+    page.locator("#composer [name=prompt]").fill("Another draft of Alice.")
+    page.click(".forget-key")
+    expect(enter_key(page, "bob")).to_have_value("")
+    assert page.evaluate("Object.keys(localStorage)") == []
 
 
 def test_exports_and_imports_send_the_key(

@@ -1,10 +1,12 @@
 // The form for the API key, which the server requires if keys are configured.
 
 import { ApiFailure, deleteKey, readKey, request, saveKey } from "./api.js";
+import { forgetDrafts } from "./drafts.js";
 import { replaceDocument } from "./navigation.js";
 import { texts } from "./texts.js";
 
 function forgetKey() {
+  forgetDrafts();
   deleteKey();
   location.reload();
 }
