@@ -35,7 +35,12 @@ def check_optional_text(name: str, value: str | None) -> str | None:
 
 
 def check_message_text(message: str) -> str:
-    if not isinstance(message, str) or not message.strip():
+    if not isinstance(message, str):
+        # A ValueError, as for a blank message: programs of earlier versions catch it.
+        raise InvalidTextError(
+            f"A message must be a string and must not be empty or blank, not {message!r}."
+        )
+    if not message.strip():
         raise InvalidTextError("A message must not be empty or blank.")
     return check_text("A message", message)
 
@@ -178,10 +183,14 @@ def check_parameters(caller: str, options: Parameters) -> dict[str, Any]:
     return merge_parameters(options)
 
 
+def check_parameter_fields(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(parameters, Mapping):
+        raise TypeError(f"parameters must be a dictionary, not {parameters!r}.")
+    return parameters
+
+
 def merge_parameters(options: Parameters) -> dict[str, Any]:
-    others = options.get("parameters") or {}
-    if not isinstance(others, Mapping):
-        raise TypeError(f"parameters must be a dictionary, not {others!r}.")
+    others = check_parameter_fields(options.get("parameters") or {})
     parameters = {
         **others,
         **{name: value for name, value in options.items() if name in NAMED_PARAMETERS},

@@ -72,6 +72,7 @@ class ConversationManager:
         arguments.check_number("max_turns", self.max_turns, least=1)
         arguments.check_text("system_prompt", self.system_prompt)
         arguments.check_optional_text("model", self.model)
+        arguments.check_parameter_fields(self.parameters)
 
     @property
     def conversation(self) -> str | None:

@@ -120,6 +120,8 @@ class Summarise(msgspec.Struct, frozen=True, kw_only=True, tag="summarise"):
     summary_tokens: int = 1000
 
     def __post_init__(self) -> None:
+        if not isinstance(self.tokens, ByTokens):
+            raise UsageError(f"tokens is {self.tokens!r}; it must be ByTokens(max_tokens=...).")
         _check_positive("summary_tokens", self.summary_tokens)
 
 

@@ -86,6 +86,10 @@ class FieldError(MalformedError):
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}" if path else problem)
         self.path = path
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type["FieldError"], tuple[str, str]]:
+        return type(self), (self.path, self.problem)
 
 
 def describe_problem(text: str) -> str:

@@ -106,6 +106,22 @@ class TestTypes:
         manager.system_prompt = 5
         with pytest.raises(TypeError, match="system_prompt"):
             manager.ask("hello")
+        manager.system_prompt = ""
+        manager.parameters = 5
+        with pytest.raises(TypeError, match=r"^parameters must be a dictionary, not 5\.$"):
+            manager.ask("hello")
+
+    @pytest.mark.parametrize("wrong", [None, 7, b"x", ["x"]])
+    def test_the_error_of_a_message_that_is_not_a_string_names_its_value(self, wrong):
+        manager = ConversationManager()
+        for call in (manager.add_user_message, manager.add_assistant_message, manager.ask):
+            with pytest.raises(InvalidTextError, match=r"must be a string.*not") as raised:
+                call(wrong)
+            assert repr(wrong) in str(raised.value)
+
+    def test_the_tokens_of_a_summarised_window_are_a_window_by_tokens(self):
+        with pytest.raises(cllm.CllmError, match=r"^tokens is 5; it must be ByTokens"):
+            cllm.Summarise(tokens=5)
 
     @pytest.mark.parametrize("make", [ConversationManager, Conversation])
     @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Errors that report a prompt above the context window, and the texts of msgspec."""
 
 import json
+import pickle
 from typing import Annotated, Literal
 
 import msgspec
@@ -8,7 +9,7 @@ import pytest
 
 from cllm.wire.anthropic import response_decoder as anthropic_decoder
 from cllm.wire.bedrock import response_decoder as bedrock_decoder
-from cllm.wire.errors import describe_problem, is_context_overflow
+from cllm.wire.errors import FieldError, describe_problem, is_context_overflow
 from cllm.wire.openai import response_decoder as openai_decoder
 
 TOO_LONG = "prompt is too long: 208310 tokens > 200000 maximum"
@@ -169,3 +170,12 @@ def test_another_problem_is_unchanged():
     assert (
         describe_problem("Invalid RFC3339 encoded datetime") == "Invalid RFC3339 encoded datetime"
     )
+
+
+def test_an_error_of_a_field_can_be_sent_to_another_process():
+    error = FieldError("messages[0].role", "must be a string")
+
+    copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
+
+    assert str(copied) == str(error) == "messages[0].role: must be a string"
+    assert (copied.path, copied.problem) == ("messages[0].role", "must be a string")
