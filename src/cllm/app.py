@@ -62,6 +62,7 @@ T = TypeVar("T")
 IN_CONTEXT = "CLLM_IN_CONTEXT"
 DEFAULT_MODEL = "local/smollm2-135m"
 NO_TEXT = "The model's reply contains no text; try again or rephrase the prompt."
+TOOL_NOT_RUN = "The model called a tool that cllm cannot run here; nothing was run."
 DEFAULT_MODEL_LABEL = f"{DEFAULT_MODEL}, a very small model: its replies are often wrong."
 # Models and providers whose route, window and catalogue are cached; clients choose their names.
 MAX_CACHED = 1000

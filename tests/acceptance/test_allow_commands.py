@@ -47,6 +47,20 @@ def test_a_command_is_run_and_its_output_goes_back(way, provider, model, cllm):
     assert second.messages[-2]["tool_calls"][0]["id"].startswith("call_")
 
 
+@pytest.mark.parametrize("arguments", [("Hello",), ("chat",)], ids=["cllm", "chat"])
+def test_a_call_of_a_tool_that_was_not_offered_is_reported_and_not_run(
+    arguments, provider, settings, cllm
+):
+    settings()
+    provider.queue_reply(tool_calls=(asks_for("touch made"),), finish="tool_calls")
+
+    result = cllm(*arguments, stdin=b"Hello\n").succeeded()
+
+    assert "The model called a tool that cllm cannot run here; nothing was run." in result.err
+    assert "no text" not in result.err
+    assert list(cllm.home.work.iterdir()) == []
+
+
 @pytest.mark.parametrize("way", ["--stream", "--no-stream"])
 def test_the_reasoning_is_sent_back_with_its_tool_call(way, provider, settings, cllm):
     """Servers such as DeepSeek's refuse the next round of a tool loop without it."""

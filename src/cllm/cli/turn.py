@@ -17,6 +17,7 @@ from cllm.app import (
     DEFAULT_MODEL_LABEL,
     IN_CONTEXT,
     NO_TEXT,
+    TOOL_NOT_RUN,
     App,
     build_new_conversation,
     new_conversation_id,
@@ -348,7 +349,9 @@ class _Screen:
         self.reached_limit = reply.stop_reason == "length"
         if reply.stop_reason == "context_window":
             output.note("The reply filled the model's context window and is incomplete.")
-        if not reply.message.text.strip():
+        if reply.stop_reason == "tool_calls":
+            output.note(TOOL_NOT_RUN)
+        elif not reply.message.text.strip():
             output.note(NO_TEXT)
         if self._app.settings.raw:
             self.answer.write((reply.raw or b"").decode("utf-8", "replace"))

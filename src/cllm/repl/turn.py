@@ -6,8 +6,9 @@ import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, assert_never
 
-from cllm.app import NO_TEXT
+from cllm.app import NO_TEXT, TOOL_NOT_RUN
 from cllm.core.errors import CllmError
+from cllm.core.notice import Notice
 from cllm.core.reply import (
     ModelReported,
     Noticed,
@@ -22,6 +23,7 @@ from cllm.core.reply import (
 )
 from cllm.engine.request import TurnEnded, TurnEvent, TurnQueued, TurnRequest, TurnStarted
 from cllm.engine.tool_rounds import ToolRoundEnded
+from cllm.history.repair import NOTICES as REPAIR_NOTICES
 from cllm.repl.chat import Chat
 from cllm.repl.format import format_price
 from cllm.repl.progress import TurnProgress, describe_reading
@@ -102,7 +104,7 @@ class TurnPrinter:
             case TurnStarted():
                 self._start(event)
             case Noticed():
-                self._screen.warn(event.notice)
+                self._warn(event.notice)
             case TextDelta() | RefusalDelta():
                 self._write(event.text)
             case ThinkingDelta():
@@ -124,6 +126,12 @@ class TurnPrinter:
         for notice in self._chat.new_notices(event.prompt.notices):
             self._screen.warn(notice)
 
+    def _warn(self, notice: Notice) -> None:
+        # Each later turn repairs the same history in the same way.
+        is_new = notice.code not in REPAIR_NOTICES or self._chat.new_notices((notice,))
+        if is_new:
+            self._screen.warn(notice)
+
     def _write(self, text: str) -> None:
         # A reply is checked against the schema before it is shown.
         if self._chat.apply_schema is None:
@@ -134,7 +142,9 @@ class TurnPrinter:
         self._chat.session_usage = self._chat.session_usage.plus(usage, event.cost)
         if self._chat.apply_schema is not None:
             self._answer.write(event.reply.message.text)
-        if not event.reply.message.text.strip():
+        if event.reply.stop_reason == "tool_calls":
+            self._screen.note(TOOL_NOT_RUN)
+        elif not event.reply.message.text.strip():
             self._screen.note(NO_TEXT)
         if event.reply.stop_reason == "length":
             self._screen.note("The reply reached the token limit; increase `max_tokens`.")

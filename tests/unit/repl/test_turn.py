@@ -8,11 +8,12 @@ import msgspec
 import pytest
 from tests.unit.repl.conversations import conversation_of, turn_of
 
+from cllm.app import NO_TEXT, TOOL_NOT_RUN
 from cllm.core.conversation import WindowRecord
 from cllm.core.message import plain_message
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
-from cllm.core.reply import ReplyFinished
+from cllm.core.reply import Noticed, ReplyFinished
 from cllm.engine.prompt_builder import TRIMMED, TRIMMED_CODE
 from cllm.engine.request import TurnEnded, TurnStarted
 from cllm.repl.chat import Chat, ChatOptions
@@ -77,6 +78,23 @@ class TestTheWindow:
         seen.turn.on_event(began(1))
 
         assert seen.err.getvalue() == ""
+
+
+class TestToolsThatTheModelInvents:
+    def test_a_reply_with_only_a_tool_call_says_that_nothing_was_run(self, seen):
+        seen.turn.on_event(ended("", stop_reason="tool_calls"))
+
+        assert TOOL_NOT_RUN in seen.err.getvalue()
+        assert NO_TEXT not in seen.err.getvalue()
+
+    def test_a_repair_of_the_history_is_reported_once(self, seen):
+        repair = Notice(code="interrupted_call_answered", message="An error result was added.")
+        other = Notice(code="fallback_used", message="Another model replied.")
+        for notice in (repair, other, repair, other):
+            seen.turn.on_event(Noticed(notice=notice))
+
+        assert seen.err.getvalue().count("An error result was added.") == 1
+        assert seen.err.getvalue().count("Another model replied.") == 2
 
 
 class TestTranscript:
