@@ -209,11 +209,11 @@ def call_at_exit(call: Callable[[], None]) -> None:
     `atexit` is too late to save a turn in a store that writes in a thread: the pools have stopped.
     They use a private list of `threading`, last in first out.
     """
-    import_module("concurrent.futures.thread")  # adds the shutdown of the pools to the list
     register = getattr(threading, "_register_atexit", atexit.register)
     try:
+        import_module("concurrent.futures.thread")  # adds the shutdown of the pools to the list
         register(call)
-    except RuntimeError:
+    except RuntimeError:  # the main thread has ended
         atexit.register(call)
 
 

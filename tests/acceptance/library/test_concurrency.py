@@ -361,6 +361,23 @@ def test_no_thread_is_left_at_the_end(provider, program):
     assert out == "['MainThread']\n"
 
 
+def test_a_thread_can_use_it_first_after_the_main_thread_has_ended(cllm, provider, program):
+    provider.queue_reply("Hello.")
+
+    out = program(
+        """
+        import threading, cllm
+        def ask():
+            threading.main_thread().join()
+            print(cllm.ask("Hello?", conversation="demo"))
+        threading.Thread(target=ask).start()
+        """
+    )
+
+    assert out == "Hello.\n"
+    assert cllm.home.messages("demo") == [("user", "Hello?"), ("assistant", "Hello.")]
+
+
 def test_a_blocking_call_on_cllms_own_loop_is_refused(provider, program):
     out = program(
         """
