@@ -5,6 +5,7 @@ import atexit
 import contextvars
 import os
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_all
@@ -21,6 +22,12 @@ CallerId = tuple[int, int]
 CALLER: contextvars.ContextVar[CallerId] = contextvars.ContextVar("cllm_caller")
 P = ParamSpec("P")
 S = TypeVar("S")
+OUTLIVING_CALLS: set[Future[Any]] = set()
+"""The running calls of threads that Python waits for when the main thread ends."""
+NEXT_CALL_SECONDS = 0.1
+WAIT_INTERRUPTED = threading.Event()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=OUTLIVING_CALLS.clear)
 
 
 class _End:
@@ -104,6 +111,10 @@ class BackgroundLoop:
             )
         self._refuse_inherited(work)
         job = Job(self._loop, work)
+        thread = threading.current_thread()
+        if not thread.daemon and thread is not threading.main_thread():
+            OUTLIVING_CALLS.add(job.outcome)
+            job.outcome.add_done_callback(OUTLIVING_CALLS.discard)
         try:
             job.start()
             return job.outcome.result()
@@ -217,6 +228,13 @@ def call_at_exit(call: Callable[[], None]) -> None:
         atexit.register(call)
 
 
+def wait_for_outliving_calls() -> None:
+    """Wait until threads other than the main one make no calls. A stream is one call per piece."""
+    while not WAIT_INTERRUPTED.is_set() and (calls := tuple(OUTLIVING_CALLS)):
+        wait_for_all(calls)
+        time.sleep(NEXT_CALL_SECONDS)
+
+
 class OncePerProcess(Generic[T]):
     """A value that each process creates on first use and closes at the end of the program.
 
@@ -239,8 +257,16 @@ class OncePerProcess(Generic[T]):
                 self._value = self._create()
                 if not self._is_registered:
                     self._is_registered = True
-                    call_at_exit(self.close)
+                    call_at_exit(self._close_at_exit)
             return self._value
+
+    def _close_at_exit(self) -> None:
+        try:
+            wait_for_outliving_calls()
+        except KeyboardInterrupt:
+            # The calls are cancelled below; the callbacks of other values do not wait again.
+            WAIT_INTERRUPTED.set()
+        self.close()
 
     def _reset_in_child(self) -> None:
         self._inherited.append(self._value)

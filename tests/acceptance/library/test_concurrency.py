@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import threading
 
 import pytest
 
@@ -376,6 +377,67 @@ def test_a_thread_can_use_it_first_after_the_main_thread_has_ended(cllm, provide
 
     assert out == "Hello.\n"
     assert cllm.home.messages("demo") == [("user", "Hello?"), ("assistant", "Hello.")]
+
+
+@pytest.mark.parametrize("call", ["cllm.ask(text)", "''.join(cllm.stream(text))"])
+def test_the_calls_of_threads_are_completed_when_the_main_thread_ends(provider, program, call):
+    provider.queue_reply("Hello.")
+    gates = [provider.queue_held_reply("One", " two") for _ in range(2)]
+
+    def open_gates() -> None:
+        for gate in gates:
+            gate.wait_reached()
+            gate.open()
+
+    opener = threading.Thread(target=open_gates)
+    opener.start()
+    out = program(
+        f"""
+        import threading, cllm
+        cllm.ask("Hello?")
+        def ask():
+            for text in ("Count.", "Again."):
+                print({call})
+        threading.Thread(target=ask).start()
+        """
+    )
+
+    opener.join()
+    assert out == "One two\n" * 2
+
+
+def test_ctrl_c_ends_the_wait_for_the_calls_of_threads(cllm, provider, start_program):
+    provider.queue_reply("Hello.")
+    provider.queue_held_reply("Once", at=0)
+
+    process = start_program(
+        """
+        import asyncio, threading, time, cllm
+        from cllm.library.loop import OUTLIVING_CALLS
+        cllm.ask("Hello?")
+        def ask():
+            try:
+                cllm.ask("Tell.", conversation="demo")
+            except asyncio.CancelledError:
+                print("cancelled", flush=True)
+        def report_end():
+            while not getattr(threading, "_SHUTTING_DOWN", True):
+                time.sleep(0.001)
+            print("ended", flush=True)
+        threading.Thread(target=ask).start()
+        threading.Thread(target=report_end, daemon=True).start()
+        while not OUTLIVING_CALLS:
+            time.sleep(0.001)
+        """
+    )
+    assert process.stdout is not None
+    provider.wait_for(2)
+    assert process.stdout.readline() == "ended\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+
+    assert (process.returncode, out, err) == (0, "cancelled\n", "")
+    assert cllm.home.turn_states("demo") == ["failed"]
 
 
 def test_a_blocking_call_on_cllms_own_loop_is_refused(provider, program):
