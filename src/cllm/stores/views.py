@@ -26,8 +26,9 @@ def select_tail(conversation: StoredConversation, tail: Tail) -> StoredConversat
 
 def count_window_messages(conversation: StoredConversation) -> int:
     """Count the messages from the last cut on, or from an earlier pin on."""
-    history = [turn for turn in conversation.turns if turn.is_history]
-    window = history[-1].window if history else None
+    history = (turn for turn in reversed(conversation.turns) if turn.is_history)
+    newest = next(history, None)
+    window = None if newest is None else newest.window
     cut = 1 if window is None else window.first_sequence
     return conversation.message_count + 1 - min((cut, *conversation.pins))
 
