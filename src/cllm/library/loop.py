@@ -65,7 +65,9 @@ class Job(Generic[T]):
             self.outcome.set_result(task.result())
 
     def cancel(self) -> None:
-        self._loop.call_soon_threadsafe(self._cancel)
+        # After the end of the job, the loop can be closed.
+        if not self.outcome.done():
+            self._loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
         if self._task is not None:
