@@ -7,7 +7,6 @@ and all other lines are escaped here.
 import contextlib
 import io
 import os
-import shutil
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -51,7 +50,11 @@ def is_on_terminal() -> bool:
 
 def terminal_columns() -> int | None:
     """Return the width of the terminal; None if standard output is not a terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if not sys.stdout.isatty():
+        return None
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
 
 
 def has_styles() -> bool:

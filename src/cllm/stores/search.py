@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import cache
 from os.path import commonprefix
 
 import msgspec
@@ -27,8 +28,6 @@ _JOINED = (
     "\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
     "\U00020000-\U0003ffff"
 )
-_RUN = re.compile(rf"(?P<joined>[{_JOINED}]+)|[^\W_{_JOINED}]+")
-_WORD_CHARACTER = re.compile(rf"[^\W_{_JOINED}]")
 _PLAIN = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(128))
 _PLAIN_WORDS = _PLAIN + bytes(128)
 MAX_RANKED = 1000
@@ -62,13 +61,25 @@ class SearchTerm(msgspec.Struct, frozen=True):
         return any(text in terms for text in self.alternatives)
 
 
+# The patterns take 4 ms to compile, and a list needs none.
+@cache
+def _run_pattern() -> re.Pattern[str]:
+    """Return the pattern of a word, or of characters in scripts without spaces."""
+    return re.compile(rf"(?P<joined>[{_JOINED}]+)|[^\W_{_JOINED}]+")
+
+
+@cache
+def _word_character_pattern() -> re.Pattern[str]:
+    return re.compile(rf"[^\W_{_JOINED}]")
+
+
 def extract_terms(text: str) -> tuple[str, ...]:
     """Return the distinct terms of a text in their order."""
     if text.isascii():
         words = text.encode("ascii").translate(_PLAIN_WORDS).decode("ascii").split()
         return tuple(dict.fromkeys([word[:MAX_TERM_LENGTH] for word in words]))
     terms: dict[str, None] = {}
-    for run in _RUN.finditer(_fold_case(text)):
+    for run in _run_pattern().finditer(_fold_case(text)):
         if run["joined"] is None:
             terms[run[0][:MAX_TERM_LENGTH]] = None
         else:
@@ -80,7 +91,7 @@ def parse_query(query: str) -> tuple[SearchTerm, ...]:
     """Return the terms of a query; UsageError if it has none. `word*` is the start of a term."""
     terms: dict[SearchTerm, None] = {}
     folded = _fold_case(query)
-    for run in _RUN.finditer(folded):
+    for run in _run_pattern().finditer(folded):
         if run["joined"] is None:
             is_start = len(run[0]) >= MIN_PREFIX_LENGTH and folded.startswith("*", run.end())
             terms[SearchTerm(run[0][:MAX_TERM_LENGTH], prefix=is_start)] = None
@@ -168,7 +179,7 @@ def locate_words(text: str, words: Sequence[SearchTerm]) -> Iterator[tuple[int, 
         start, end = match.span()
         if not _starts_joined(match[0]):
             # Only the start of a word is followed to its end: a word can have many matches.
-            if start > 0 and _WORD_CHARACTER.match(folded, start - 1):
+            if start > 0 and _word_character_pattern().match(folded, start - 1):
                 continue
             end = _find_word_end(folded, end)
             found = folded[start:end][:MAX_TERM_LENGTH]
@@ -178,13 +189,13 @@ def locate_words(text: str, words: Sequence[SearchTerm]) -> Iterator[tuple[int, 
 
 
 def _starts_joined(text: str) -> bool:
-    run = _RUN.match(text)
+    run = _run_pattern().match(text)
     return run is not None and run["joined"] is not None
 
 
 def _find_word_end(text: str, start: int) -> int:
     """Return the end of the word that continues at `start`; `start` if none does."""
-    run = _RUN.match(text, start)
+    run = _run_pattern().match(text, start)
     return start if run is None or run["joined"] is not None else run.end()
 
 
