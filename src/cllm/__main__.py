@@ -1,5 +1,6 @@
 """Entry point of the `cllm` command. `--version` is answered before anything is imported."""
 
+import gc
 import sys
 
 from cllm import WINDOWS
@@ -18,8 +19,12 @@ def main() -> None:
     try:
         if sys.argv[1:] == ["--version"] and _print_version():
             return
+        # Modules are never garbage: the collector ignores them, now and at exit (decision 32).
+        gc.disable()
         from cllm.cli.main import run
 
+        gc.freeze()
+        gc.enable()
         code = run(sys.argv[1:])
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED

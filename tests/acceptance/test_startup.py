@@ -110,3 +110,18 @@ def test_help_names_the_flags(cllm):
 
 def test_the_list_of_models_names_the_local_one(cllm):
     assert "smollm2-135m" in cllm("--list-models").succeeded().out
+
+
+def test_only_modules_are_excluded_from_garbage_collection(cllm):
+    program = """
+import atexit, gc, sys
+
+sys.argv = ["cllm", "--list-conversations"]
+from cllm.__main__ import main
+
+atexit.register(lambda: print(gc.isenabled(), gc.get_freeze_count() > 10_000))
+main()
+"""
+    cllm.command = (sys.executable, "-c", program)
+
+    assert cllm().succeeded().out.endswith("True True\n")
