@@ -18,7 +18,7 @@ from pathlib import Path
 from measurement import Cost, Sample, interleave, measure_call, print_table, run_command
 from results import Results
 
-SEARCH_LIMIT = 3.0
+SEARCH_LIMIT = 3.6
 INDEX_LIMIT = 2.0
 MESSAGES = 20
 VOCABULARY = 20_000
