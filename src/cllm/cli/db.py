@@ -198,27 +198,30 @@ def _confirm_deletion(
             raise UsageError(f"{target} already exists; choose a new file.") from error
         output.note(f"System prompts saved to {target} and deleted: {len(prompts)}.")
         return
-    if not yes and not sys.stdin.isatty():
-        raise UsageError(
-            f"The upgrade would delete {len(prompts)} system prompts; save them first with "
-            "--save-system-prompts FILE, or delete them with --yes. Nothing was changed."
-        )
-    output.note(
-        f"The upgrade will delete {len(prompts)} system prompts; "
-        "save them first with --save-system-prompts FILE."
+    deleted = f"{len(prompts)} system prompts; save them first with --save-system-prompts FILE"
+    _confirm(
+        f"The upgrade would delete {deleted}, or delete them with --yes.",
+        f"The upgrade will delete {deleted}.",
+        "Delete them?",
+        yes=yes,
     )
-    if not yes:
-        click.confirm("Delete them?", abort=True, err=True)
 
 
 def _confirm_downgrade(revision: str, lost: list[str], *, yes: bool = False) -> None:
     """Let the user confirm that this data is deleted."""
-    data = f"data that revision {revision} cannot store ({', '.join(lost)})"
+    deleted = f"data that revision {revision} cannot store ({', '.join(lost)})"
+    _confirm(
+        f"The downgrade would delete {deleted}; make a backup with `cllm backup`, then use --yes.",
+        f"The downgrade will delete {deleted}.",
+        "Delete it?",
+        yes=yes,
+    )
+
+
+def _confirm(refusal: str, warning: str, question: str, *, yes: bool) -> None:
+    """Ask on a terminal; without one, raise UsageError unless `yes` is set."""
     if not yes and not sys.stdin.isatty():
-        raise UsageError(
-            f"The downgrade would delete {data}; make a backup with `cllm backup`, then use --yes. "
-            "Nothing was changed."
-        )
-    output.note(f"The downgrade will delete {data}.")
+        raise UsageError(f"{refusal} Nothing was changed.")
+    output.note(warning)
     if not yes:
-        click.confirm("Delete it?", abort=True, err=True)
+        click.confirm(question, abort=True, err=True)

@@ -26,7 +26,7 @@ MAX_FAILED = 10
 
 
 class HistorySearch:
-    """Finds the place of a request; `messages` are without its system messages.
+    """Finds the conversation of a request; `messages` are without its system messages.
 
     Changes nothing in the store.
     """
